@@ -1,0 +1,239 @@
+package sse
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// ErrCannotFlush is returned by Open when nothing under the ResponseWriter can
+// flush, as under http.TimeoutHandler: events would arrive in one lump.
+var ErrCannotFlush = fmt.Errorf("sse: response writer cannot flush: %w", http.ErrNotSupported)
+
+// DefaultWriteTimeout is how long a flush may take unless Options say otherwise.
+const DefaultWriteTimeout = 30 * time.Second
+
+// maxKeptBytes bounds the buffer kept between flushes, per response.
+const maxKeptBytes = 64 << 10
+
+// Options configure a Writer.
+type Options struct {
+	// WriteTimeout bounds each flush: a peer that takes nothing for so long
+	// ends its own stream. 0 means DefaultWriteTimeout, negative no limit.
+	WriteTimeout time.Duration
+	// ContentType is the media type; empty means "text/event-stream".
+	ContentType string
+}
+
+// Writer owns the response of one request: its headers, deadlines and flushes.
+// One goroutine uses it at a time, and none after the handler has returned.
+//
+// The life of a stream is Claim, Open, then Buf and Flush again and again, then
+// Restore. The life of a plain answer is Claim, Buf, Reply, Restore. Restore
+// belongs into a defer.
+type Writer struct {
+	// Buf holds the bytes of the next Flush or Reply. The caller appends to
+	// it, w.Buf = append(w.Buf, frame...); a flush empties it and keeps its
+	// memory.
+	Buf []byte
+
+	rw          http.ResponseWriter
+	rc          *http.ResponseController
+	server      *http.Server // nil outside a server
+	contentType string
+	timeout     time.Duration // 0: no limit
+	armed       time.Time     // when the write deadline was last set by arm
+	err         error         // the first failure; later flushes return it
+
+	claimed     bool // the server's deadlines are lifted
+	opened      bool // the headers are written
+	unsent      bool // the headers are written and not flushed
+	noDeadlines bool // deadlines are not supported here
+	multiplexed bool // HTTP/2: a deadline that passes resets even an idle stream
+}
+
+// NewWriter returns a Writer for the response to r. It changes nothing yet.
+func NewWriter(rw http.ResponseWriter, r *http.Request, o Options) *Writer {
+	w := &Writer{
+		rw:          rw,
+		rc:          http.NewResponseController(rw),
+		contentType: o.ContentType,
+		timeout:     o.WriteTimeout,
+		multiplexed: r.ProtoMajor >= 2,
+	}
+	if w.contentType == "" {
+		w.contentType = "text/event-stream"
+	}
+	if w.timeout == 0 {
+		w.timeout = DefaultWriteTimeout
+	}
+	w.timeout = max(w.timeout, 0)
+	w.server, _ = r.Context().Value(http.ServerContextKey).(*http.Server)
+	return w
+}
+
+// CanFlush reports whether a flush of w reaches the connection. It looks
+// through wrappers with an Unwrap method, as http.ResponseController does.
+func CanFlush(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case interface{ FlushError() error }, http.Flusher:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
+// Claim lifts the server's read and write deadlines, which are made for whole
+// requests and would cut a healthy stream, or one that waits for its turn.
+// Call it once the request's body has been read. Open and Reply call it too.
+func (w *Writer) Claim() {
+	if w.claimed {
+		return
+	}
+	w.claimed = true
+	w.setDeadline(w.rc.SetReadDeadline, time.Time{})
+	w.setDeadline(w.rc.SetWriteDeadline, time.Time{})
+}
+
+// Open starts a stream: it writes the headers, which the first Flush sends,
+// with or without events. Later calls do nothing. It returns ErrCannotFlush,
+// and has written nothing, if events could not be delivered one by one.
+func (w *Writer) Open(status int) error {
+	if w.opened {
+		return w.err
+	}
+	if !CanFlush(w.rw) {
+		return ErrCannotFlush
+	}
+	w.Claim()
+	h := w.header()
+	h.Del("Content-Length")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no") // nginx and its kin pass events on at once
+	w.opened, w.unsent = true, true
+	w.rw.WriteHeader(status)
+	return nil
+}
+
+// Opened reports whether the headers are written: the status can no longer
+// change.
+func (w *Writer) Opened() bool { return w.opened }
+
+// Flush sends Buf in one Write followed by one flush, and empties it. Without
+// anything to send it does nothing. After an error, which is for a deadline
+// os.ErrDeadlineExceeded where the transport tells, all calls return it: the
+// peer may have got half a frame.
+func (w *Writer) Flush() error {
+	if w.err != nil || len(w.Buf) == 0 && !w.unsent {
+		return w.err
+	}
+	w.unsent = false
+	return w.send(w.rc.Flush)
+}
+
+// Reply answers with Buf as the whole body. It must not follow Open.
+func (w *Writer) Reply(status int) error {
+	if w.opened {
+		return errors.New("sse: reply after the response has begun")
+	}
+	w.Claim()
+	w.header().Set("Content-Length", strconv.Itoa(len(w.Buf)))
+	w.opened = true
+	w.rw.WriteHeader(status)
+	return w.send(func() error {
+		if err := w.rc.Flush(); !errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
+		return nil // the server sends it when the handler returns
+	})
+}
+
+// Restore gives the connection its server's deadlines back, for the rest of
+// this response and for the next request.
+func (w *Writer) Restore() {
+	if !w.claimed {
+		return
+	}
+	w.claimed, w.armed = false, time.Time{}
+	var read, write time.Time
+	if s := w.server; s != nil {
+		now := time.Now()
+		if s.ReadTimeout > 0 {
+			read = now.Add(s.ReadTimeout)
+		}
+		if s.WriteTimeout > 0 {
+			write = now.Add(s.WriteTimeout)
+		}
+	}
+	w.setDeadline(w.rc.SetReadDeadline, read)
+	w.setDeadline(w.rc.SetWriteDeadline, write)
+}
+
+// header sets what streams and plain answers have in common. Headers that
+// frame a body, left by others or copied from an upstream, are not true of
+// this body and this hop.
+func (w *Writer) header() http.Header {
+	h := w.rw.Header()
+	for _, name := range [...]string{"Content-Encoding", "Transfer-Encoding", "Connection", "Keep-Alive"} {
+		h.Del(name)
+	}
+	h.Set("Content-Type", w.contentType)
+	return h
+}
+
+// send writes Buf under a write deadline and then calls flush.
+func (w *Writer) send(flush func() error) error {
+	w.arm()
+	if len(w.Buf) > 0 {
+		_, w.err = w.rw.Write(w.Buf)
+	}
+	if w.err == nil {
+		w.err = flush()
+	}
+	if cap(w.Buf) > maxKeptBytes {
+		w.Buf = nil
+	}
+	w.Buf = w.Buf[:0]
+	w.disarm()
+	return w.err
+}
+
+// arm makes sure that the write deadline is at least three quarters of the
+// timeout away: setting it anew for each token would cost more than the write.
+func (w *Writer) arm() {
+	if w.timeout == 0 || w.noDeadlines {
+		return
+	}
+	now := time.Now()
+	if now.Sub(w.armed) <= w.timeout/4 {
+		return
+	}
+	w.armed = now
+	w.setDeadline(w.rc.SetWriteDeadline, now.Add(w.timeout))
+}
+
+// disarm lifts the deadline between flushes on HTTP/2, whose server resets the
+// stream when it passes. On HTTP/1 only a Write would notice it.
+func (w *Writer) disarm() {
+	if w.multiplexed && !w.armed.IsZero() {
+		w.armed = time.Time{}
+		w.setDeadline(w.rc.SetWriteDeadline, time.Time{})
+	}
+}
+
+// setDeadline calls set unless deadlines turned out not to be supported. Other
+// errors are those of a closed connection, which the next Write reports.
+func (w *Writer) setDeadline(set func(time.Time) error, t time.Time) {
+	if w.noDeadlines {
+		return
+	}
+	if err := set(t); errors.Is(err, http.ErrNotSupported) {
+		w.noDeadlines = true
+	}
+}
