@@ -86,34 +86,52 @@ func (r *Ring) hasSlot(tail, limit uint64) bool {
 	return tail-r.p.head < limit
 }
 
-// place copies the payload into the arena. A payload is contiguous: if it does
-// not fit before the arena's end, that end is skipped, and counted as used
-// until the consumer passes it.
+// place copies the payload into the arena.
 func (r *Ring) place(s *Slot, text, aux []byte) bool {
 	n := uint64(len(text) + len(aux))
-	if n == 0 {
-		return true
+	at, ok := r.locate(n)
+	if !ok || n == 0 {
+		return ok
 	}
-	if n > uint64(r.MaxPayload()) {
-		return false
-	}
-	size := uint64(len(r.arena))
-	at := r.prod.arenaTail.Load()
-	if rest := size - at&(size-1); n > rest {
-		at += rest
-	}
-	if at+n-r.p.arenaHead > size {
-		r.p.arenaHead = r.cons.arenaHead.Load()
-		if at+n-r.p.arenaHead > size {
-			return false
-		}
-	}
-	off := at & (size - 1)
+	off := at & uint64(len(r.arena)-1)
 	copy(r.arena[off:], text)
 	copy(r.arena[off+uint64(len(text)):], aux)
 	s.setPayload(uint32(off), len(text), len(aux))
 	r.prod.arenaTail.Store(at + n)
 	return true
+}
+
+// locate finds where in the arena, counted since the start, a payload of n
+// bytes goes, and whether there is room for it. A payload is contiguous: if it
+// does not fit before the arena's end, that end is skipped, and counted as
+// used until the consumer passes it.
+func (r *Ring) locate(n uint64) (at uint64, ok bool) {
+	if n == 0 {
+		return 0, true
+	}
+	if n > uint64(r.MaxPayload()) {
+		return 0, false
+	}
+	size := uint64(len(r.arena))
+	at = r.prod.arenaTail.Load()
+	if rest := size - at&(size-1); n > rest {
+		at += rest
+	}
+	if at+n-r.p.arenaHead > size {
+		r.p.arenaHead = r.cons.arenaHead.Load()
+	}
+	return at, at+n-r.p.arenaHead <= size
+}
+
+// Room reports whether TryPush would take a record with that many bytes of
+// payload now. The consumer can only make more room, so true holds until the
+// producer's next push.
+func (r *Ring) Room(payloadBytes int) bool {
+	if r.signal.closed.Load() != isOpen || !r.hasSlot(r.prod.tail.Load(), r.limit) {
+		return false
+	}
+	_, ok := r.locate(uint64(payloadBytes))
+	return ok
 }
 
 // publish writes slot number tail and makes it visible.

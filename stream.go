@@ -1,0 +1,294 @@
+package haiku
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/intelliparadigm/haiku/internal/ring"
+)
+
+// NoToken is the [Piece] ID of text that has no number in a vocabulary.
+const NoToken int32 = -1
+
+// Limits of what one stream accepts, so that its memory is bounded.
+const (
+	maxChoices   = 1 << 10
+	maxStopBytes = 1 << 12
+	arenaBytes   = 4 << 10
+)
+
+// Memory is where streams keep their rings. The default is the Go heap; an
+// executor may offer memory that its device writes directly.
+type Memory = ring.Allocator
+
+// StreamOptions are the policy of a route's streams. The zero value has sane
+// defaults; see [Streaming].
+type StreamOptions struct {
+	// Buffer is how many tokens may be ready and unread before the producer
+	// pauses; 0 means 64. It is rounded up to a power of two.
+	Buffer int
+	// StallLimit ends a stream with [ErrSlowReader] when its producer has been
+	// paused this long by a reader that does not keep up. 0 lets it pause for
+	// as long as WriteTimeout allows.
+	StallLimit time.Duration
+	// WriteTimeout is the deadline of each flush to the client; 0 means 30 s,
+	// negative none.
+	WriteTimeout time.Duration
+	// Keepalive is the longest silence on an open event stream before a
+	// comment is sent; 0 means 15 s, negative none.
+	Keepalive time.Duration
+	// OpenAfter is how long the status may wait for the first token. When it
+	// has passed, the stream opens with status 200 and keepalive comments, and
+	// a later failure becomes an error event. 0 means the Keepalive interval,
+	// negative waits for the first token.
+	OpenAfter time.Duration
+}
+
+// StreamWriter is one answer on its way: a [Model] pushes pieces in at one end
+// and one reader, [Context.Stream] or a loop over [StreamWriter.Tokens], takes
+// tokens out at the other. Between them lies a bounded ring without locks.
+//
+// The Model runs in a goroutine that begins when reading begins and that the
+// reader waits for; a StreamWriter nobody reads holds nothing. A stream is read
+// once. The methods say which end may call them.
+type StreamWriter struct {
+	req    *Request
+	model  Model
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	opts   StreamOptions
+
+	started atomic.Bool
+	done    chan struct{} // closed when the Model has returned
+	ring    *ring.Ring
+	served  atomic.Pointer[string]
+	vocab   *Vocabulary // set before the first push
+	usage   Usage       // set before the ring closes
+
+	// The producer's side.
+	choices []choice
+	aux     []byte // reused for log-probabilities
+	onSpace func()
+	space   chan struct{}
+	stalled atomic.Bool
+	stall   *time.Timer
+}
+
+// choice is what the producer knows of one answer.
+type choice struct {
+	stop     stopMatcher
+	finished bool
+}
+
+// Piece is what a [Model] adds to a stream in one step of one choice.
+type Piece struct {
+	// Choice is the index of the answer, from 0.
+	Choice int
+	// ID is the token in the stream's [Vocabulary], or [NoToken], in which
+	// case Text is the text.
+	ID   int32
+	Text string
+	// Logprob is the token's own, with its alternatives in Top, when the
+	// request asks for it. It is copied.
+	Logprob *TokenLogprob
+	// Finish is set when this is the choice's last piece.
+	Finish FinishReason
+}
+
+// PushResult says what became of a [Piece].
+type PushResult uint8
+
+// The fates of a Piece.
+const (
+	// Pushed: the piece is in the ring.
+	Pushed PushResult = iota
+	// Full: the reader is behind. Push the same piece again after the function
+	// given to OnSpace has been called.
+	Full
+	// Stopped: the choice is finished, by a stop string that this piece
+	// completes or earlier. Make no more tokens for it.
+	Stopped
+	// Gone: the reader has left or the context has ended.
+	Gone
+)
+
+// NewStream prepares an answer to req from m. Nothing runs before the stream
+// is read; ctx bounds the whole of it.
+func NewStream(ctx context.Context, m Model, req *Request) *StreamWriter {
+	r := *req
+	if r.ID == "" {
+		r.ID = newRequestID()
+	}
+	if id := IdentityFrom(ctx); id.Tenant != "" {
+		r.Tenant = id.Tenant
+	}
+	return &StreamWriter{req: &r, model: m, ctx: ctx, opts: StreamOptionsFrom(ctx)}
+}
+
+// FailedStream is a stream that ends with err when it is read.
+func FailedStream(ctx context.Context, err error) *StreamWriter {
+	fail := func(context.Context, *StreamWriter, *Request) error { return err }
+	return NewStream(ctx, ModelFunc(fail), &Request{})
+}
+
+func newRequestID() string {
+	var b [12]byte
+	rand.Read(b[:]) // never fails: it aborts the program when the system has no randomness
+	return "req-" + hex.EncodeToString(b[:])
+}
+
+// Request is what the stream answers. Neither end may change it.
+func (w *StreamWriter) Request() *Request { return w.req }
+
+// start begins the generation. Only the first call succeeds.
+func (w *StreamWriter) start() error {
+	if !w.started.CompareAndSwap(false, true) {
+		return errors.New("haiku: a stream can be read only once")
+	}
+	w.ctx, w.cancel = context.WithCancelCause(w.ctx)
+	if err := w.prepare(); err != nil {
+		w.cancel(err)
+		return err
+	}
+	w.done = make(chan struct{})
+	go w.generate()
+	return nil
+}
+
+func (w *StreamWriter) prepare() error {
+	n := max(w.req.Choices, 1)
+	if n > maxChoices {
+		return ErrInvalidRequest.With("n", "at most %d choices can be asked for", maxChoices)
+	}
+	stops := make([][]byte, 0, len(w.req.Stop))
+	for i, s := range w.req.Stop {
+		if s == "" || len(s) > maxStopBytes || !utf8.ValidString(s) {
+			return ErrInvalidRequest.With(fmt.Sprintf("stop[%d]", i),
+				"a stop string must be UTF-8 of 1 to %d bytes", maxStopBytes)
+		}
+		stops = append(stops, []byte(s))
+	}
+	w.choices = make([]choice, n)
+	for i := range w.choices {
+		w.choices[i].stop = newStopMatcher(stops)
+	}
+	w.space = make(chan struct{}, 1)
+	var err error
+	w.ring, err = ring.New(ring.Config{
+		Slots: w.bufferTokens(), Reserve: n, ArenaBytes: arenaBytes,
+		Memory: w.memory(), Meta: w.meta(), OnSpace: w.spaceFreed,
+	})
+	if err != nil {
+		return ErrOverloaded.Because(err)
+	}
+	return nil
+}
+
+func (w *StreamWriter) bufferTokens() int {
+	if w.opts.Buffer <= 0 {
+		return 64
+	}
+	return min(w.opts.Buffer, 1<<16)
+}
+
+// memory asks the model where its device can write; nil is the Go heap.
+func (w *StreamWriter) memory() Memory {
+	type device interface{ StreamMemory() Memory }
+	if d, ok := ModelAs[device](w.model); ok {
+		return d.StreamMemory()
+	}
+	return nil
+}
+
+func (w *StreamWriter) meta() ring.Meta {
+	m := ring.Meta{RequestID: w.req.ID, Tenant: w.req.Tenant}
+	m.Deadline, _ = w.ctx.Deadline()
+	t := traceFrom(w.ctx)
+	m.TraceID, m.SpanID, m.TraceFlags = t.trace, t.span, t.flags
+	return m
+}
+
+// generate owns the Model's goroutine: whatever happens in it, even a panic or
+// runtime.Goexit, the ring is closed and the reader is told.
+func (w *StreamWriter) generate() {
+	defer close(w.done)
+	err := errors.New("haiku: the model ended its own goroutine")
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+		w.stopStallTimer()
+		w.report(err)
+		w.ring.Close(w.cause(err))
+	}()
+	err = w.model.Generate(w.ctx, w, w.req)
+}
+
+// cause replaces a bare context error by the reason the context was cancelled.
+func (w *StreamWriter) cause(err error) error {
+	if errors.Is(err, context.Canceled) {
+		var e *Error
+		if c := context.Cause(w.ctx); errors.As(c, &e) {
+			return c
+		}
+	}
+	return err
+}
+
+// report logs what only the operator should know. Prompts are not logged.
+func (w *StreamWriter) report(err error) {
+	var p *PanicError
+	switch {
+	case errors.As(err, &p):
+		LoggerFrom(w.ctx).Error("haiku: model panicked",
+			slog.String("request", w.req.ID), slog.Any("panic", p.Value), slog.String("stack", string(p.Stack)))
+	case err != nil && ErrorFrom(err).Status >= 500:
+		LoggerFrom(w.ctx).Error("haiku: stream failed",
+			slog.String("request", w.req.ID), slog.String("error", err.Error()))
+	}
+}
+
+// stop ends the generation and waits until nothing of it runs. The reader
+// calls it exactly once.
+func (w *StreamWriter) stop() {
+	w.cancel(context.Canceled)
+	<-w.done
+	w.ring.Free()
+}
+
+// SetVocabulary names the vocabulary that the pieces' ids refer to. The Model
+// calls it before its first push.
+func (w *StreamWriter) SetVocabulary(v *Vocabulary) { w.vocab = v }
+
+// SetModel names the model that serves, where it may differ from the one asked
+// for. The Model calls it before its first push.
+func (w *StreamWriter) SetModel(name string) { w.served.Store(&name) }
+
+// SetUsage records what has been used so far. The Model calls it before it
+// returns, also when it fails.
+func (w *StreamWriter) SetUsage(u Usage) { w.usage = u }
+
+// OnSpace sets the function that is called, on the reader's goroutine, when
+// there is room again after a push returned Full. The function must not block.
+// The Model sets it before its first push.
+func (w *StreamWriter) OnSpace(f func()) { w.onSpace = f }
+
+// Model is the name of the model that serves, as far as is known.
+func (w *StreamWriter) Model() string {
+	if name := w.served.Load(); name != nil {
+		return *name
+	}
+	return w.req.Model
+}
+
+// Usage is what the answer used. It is complete once the stream has been read
+// to its end or left.
+func (w *StreamWriter) Usage() Usage { return w.usage }
