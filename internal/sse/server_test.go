@@ -2,6 +2,7 @@ package sse
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -109,6 +110,14 @@ func ticker(wait, gap time.Duration, n int, o Options) http.HandlerFunc {
 	}
 }
 
+// lingering calls h and returns only after a while, with the response open.
+func lingering(h http.HandlerFunc, d time.Duration) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		h(rw, r)
+		<-time.After(d)
+	}
+}
+
 // arrivals reads a stream of data lines and returns when each came.
 func arrivals(body io.Reader) (at []time.Duration, err error) {
 	start := time.Now()
@@ -185,14 +194,15 @@ func TestWriterWithoutFlushIsRefusedCleanly(t *testing.T) {
 	})
 }
 
-// TestConnectionServesTheNextRequest idles after a stream for longer than its
-// deadlines, then asks a plain handler on the same connection.
+// TestConnectionServesTheNextRequest lets a stream's handler linger after
+// Restore until the last flush's deadline has passed, idles for longer than all
+// deadlines, and then asks a plain handler on the same connection.
 func TestConnectionServesTheNextRequest(t *testing.T) {
 	for name, limit := range map[string]time.Duration{"server without timeouts": 0, "server with timeouts": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			srv := func() *http.Server {
 				mux := http.NewServeMux()
-				mux.Handle("/stream", ticker(0, 400*time.Millisecond, 8, Options{WriteTimeout: time.Second}))
+				mux.Handle("/stream", lingering(ticker(0, 200*time.Millisecond, 8, Options{WriteTimeout: time.Second}), 900*time.Millisecond))
 				mux.HandleFunc("/plain", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 				return &http.Server{Handler: mux, ReadTimeout: limit, WriteTimeout: limit, IdleTimeout: time.Hour}
 			}
@@ -279,6 +289,40 @@ func TestPeerThatStopsReadingEndsItsOwnStream(t *testing.T) {
 		require.Error(t, got.err)
 		require.GreaterOrEqual(t, got.took, timeout*3/4)
 		require.LessOrEqual(t, got.took, timeout)
+	})
+}
+
+// TestClosingChunkIsBounded has a peer that takes every event and then stops:
+// what is left to write is the server's closing chunk.
+func TestClosingChunkIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 5 * time.Second
+		l, closed := newPipeListener(), make(chan time.Time, 1)
+		s := &http.Server{
+			Handler: ticker(0, 0, 1, Options{WriteTimeout: timeout}),
+			ConnState: func(_ net.Conn, state http.ConnState) {
+				if state == http.StateClosed {
+					closed <- time.Now()
+				}
+			},
+		}
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		conn, err := l.DialContext(t.Context(), "", "")
+		require.NoError(t, err)
+		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: haiku\r\n\r\n")
+		require.NoError(t, err)
+		var got []byte
+		for buf := make([]byte, 4096); !bytes.HasSuffix(got, []byte("data: x\n\n\r\n")); {
+			n, err := conn.Read(buf)
+			require.NoError(t, err)
+			got = append(got, buf[:n]...)
+		}
+		start := time.Now()
+		require.Equal(t, timeout, (<-closed).Sub(start))
+		require.NoError(t, conn.Close())
+		require.NoError(t, s.Close())
+		require.ErrorIs(t, <-served, http.ErrServerClosed)
 	})
 }
 

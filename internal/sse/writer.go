@@ -154,25 +154,33 @@ func (w *Writer) Reply(status int) error {
 	})
 }
 
-// Restore gives the connection its server's deadlines back, for the rest of
-// this response and for the next request.
+// Restore ends the Writer's hold on the connection: the server's deadlines
+// apply again to the rest of the response, its closing chunk above all. A
+// server without a WriteTimeout gets the Writer's own, so that this last write
+// is bounded too; net/http lifts it before the next request.
 func (w *Writer) Restore() {
 	if !w.claimed {
 		return
 	}
 	w.claimed, w.armed = false, time.Time{}
-	var read, write time.Time
+	readLimit, writeLimit := time.Duration(0), w.timeout
 	if s := w.server; s != nil {
-		now := time.Now()
-		if s.ReadTimeout > 0 {
-			read = now.Add(s.ReadTimeout)
-		}
+		readLimit = s.ReadTimeout
 		if s.WriteTimeout > 0 {
-			write = now.Add(s.WriteTimeout)
+			writeLimit = s.WriteTimeout
 		}
 	}
-	w.setDeadline(w.rc.SetReadDeadline, read)
-	w.setDeadline(w.rc.SetWriteDeadline, write)
+	now := time.Now()
+	w.setDeadline(w.rc.SetReadDeadline, deadline(now, readLimit))
+	w.setDeadline(w.rc.SetWriteDeadline, deadline(now, writeLimit))
+}
+
+// deadline returns the end of a limit that starts now; no limit, no deadline.
+func deadline(now time.Time, limit time.Duration) time.Time {
+	if limit <= 0 {
+		return time.Time{}
+	}
+	return now.Add(limit)
 }
 
 // header sets what streams and plain answers have in common. Headers that

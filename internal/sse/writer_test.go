@@ -228,11 +228,16 @@ func TestUnsupportedDeadlinesAreAskedForOnce(t *testing.T) {
 }
 
 func TestRestoreGivesTheServersDeadlinesBack(t *testing.T) {
+	const ms = time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
-		for _, c := range []struct{ read, write time.Duration }{{0, 0}, {time.Second, 2 * time.Second}} {
+		for _, c := range []struct{ serverRead, serverWrite, own, wantRead, wantWrite time.Duration }{
+			{0, 0, 300 * ms, 0, 300 * ms},
+			{0, 0, -1, 0, 0},
+			{100 * ms, 200 * ms, 300 * ms, 100 * ms, 200 * ms},
+		} {
 			f := newFake()
-			w := NewWriter(f, request(), Options{})
-			w.server = &http.Server{ReadTimeout: c.read, WriteTimeout: c.write}
+			w := NewWriter(f, request(), Options{WriteTimeout: c.own})
+			w.server = &http.Server{ReadTimeout: c.serverRead, WriteTimeout: c.serverWrite}
 			f.read, f.write = time.Now(), time.Now()
 			w.Claim()
 			require.Equal(t, []time.Time{{}, {}}, []time.Time{f.read, f.write})
@@ -240,20 +245,13 @@ func TestRestoreGivesTheServersDeadlinesBack(t *testing.T) {
 			require.NoError(t, w.Flush())
 			<-time.After(time.Hour)
 			w.Restore()
-			require.Equal(t, []time.Time{after(c.read), after(c.write)}, []time.Time{f.read, f.write})
+			now := time.Now()
+			require.Equal(t, []time.Time{deadline(now, c.wantRead), deadline(now, c.wantWrite)}, []time.Time{f.read, f.write})
 			calls := f.deadlineCalls
 			w.Restore()
 			require.Equal(t, calls, f.deadlineCalls, "once")
 		}
 	})
-}
-
-// after returns now+d, or no time for no duration.
-func after(d time.Duration) time.Time {
-	if d == 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(d)
 }
 
 func TestFlushDoesNotAllocate(t *testing.T) {
