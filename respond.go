@@ -8,6 +8,8 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/intelliparadigm/haiku/internal/sse"
@@ -50,7 +52,7 @@ func (c *Context) Stream(s *StreamWriter) error {
 		return err
 	}
 	defer s.stop()
-	a.gone = c.Context().Done()
+	defer s.follow(c.Context())()
 	a.out = sse.NewWriter(c.Writer, c.Request, sse.Options{WriteTimeout: s.opts.WriteTimeout, ContentType: a.enc.ContentType()})
 	a.out.Claim()
 	defer a.out.Restore()
@@ -64,11 +66,9 @@ type answer struct {
 	enc   Encoder
 	out   *sse.Writer
 	begun bool // enc.Begin has been called
-	gone  <-chan struct{}
 	delta Delta
-
-	tick    *time.Timer // fires when the stream may have been silent for too long; nil for never
-	flushed time.Time
+	beat  beat
+	spoke bool // something has been flushed since the last beat
 }
 
 // run reads the stream to its end. A panic of the encoder becomes an error of
@@ -83,8 +83,8 @@ func (a *answer) run(events bool) (err error) {
 	}()
 	r := newReader(a.s)
 	if events {
-		a.schedule(a.openAfter())
-		defer a.unschedule()
+		a.beat.after(a.openAfter(), a.s.ring.Poke)
+		defer a.beat.stop()
 	}
 	for {
 		a.drain(r)
@@ -97,11 +97,13 @@ func (a *answer) run(events bool) (err error) {
 			}
 			continue
 		}
-		if a.await() {
+		if a.beat.due.Swap(false) {
 			if err := a.breakSilence(); err != nil {
 				return err
 			}
+			continue
 		}
+		a.s.await()
 	}
 }
 
@@ -133,11 +135,9 @@ func (a *answer) flush() error {
 	if err := a.out.Flush(); err != nil {
 		return a.writeFailed(err)
 	}
-	if a.keepalive() > 0 {
-		a.flushed = time.Now()
-		if a.tick == nil {
-			a.schedule(a.keepalive())
-		}
+	if !a.spoke {
+		a.spoke = true
+		a.beat.after(a.keepalive()/2, a.s.ring.Poke)
 	}
 	return nil
 }
@@ -185,45 +185,19 @@ func (a *answer) reply(e *Error) error {
 	return nil
 }
 
-// await blocks until the ring has something, and reports true if it is the
-// timer that fired. A client that leaves cancels the generation, which then
-// closes the ring.
-func (a *answer) await() (ticked bool) {
-	if !a.s.ring.Park() {
-		return false
-	}
-	defer a.s.ring.Unpark()
-	var tick <-chan time.Time
-	if a.tick != nil {
-		tick = a.tick.C
-	}
-	select {
-	case <-a.s.ring.Wake():
-	case <-tick:
-		return true
-	case <-a.gone:
-		a.gone = nil
-		a.s.cancel(context.Cause(a.c.Context()))
-	}
-	return false
-}
-
-// breakSilence opens a stream that has waited long enough for its first token,
-// and sends a comment on one that has been silent for the keepalive interval.
+// breakSilence runs at each beat. Before the first token that is when the
+// stream has waited long enough and opens; from then on twice per keepalive
+// interval: a stream that has said nothing since the beat before sends a
+// comment, so it is never silent for longer than the interval, and a token
+// need not look at the clock.
 func (a *answer) breakSilence() error {
-	if a.out.Opened() {
-		if idle := time.Since(a.flushed); idle < a.keepalive() {
-			a.schedule(a.keepalive() - idle)
-			return nil
-		}
+	if a.spoke {
+		a.spoke = false
+		a.beat.after(a.keepalive()/2, a.s.ring.Poke)
+		return nil
 	}
 	a.out.Buf = sse.AppendComment(a.out.Buf, "keepalive")
-	if err := a.flush(); err != nil {
-		return err
-	}
-	a.unschedule()
-	a.schedule(a.keepalive())
-	return nil
+	return a.flush()
 }
 
 // keepalive is the interval, or 0 for none.
@@ -242,21 +216,41 @@ func (a *answer) openAfter() time.Duration {
 	return max(a.s.opts.OpenAfter, 0)
 }
 
-func (a *answer) schedule(d time.Duration) {
+// beat is a timer whose reader does not wait for it: it leaves a mark and ends
+// the reader's sleep.
+type beat struct {
+	due   atomic.Bool
+	timer *time.Timer
+	mu    sync.Mutex // held while wake runs, so that stop waits for it
+	over  bool
+}
+
+// after makes the beat due once d has passed; 0 never.
+func (b *beat) after(d time.Duration, wake func()) {
 	if d <= 0 {
 		return
 	}
-	if a.tick == nil {
-		a.tick = time.NewTimer(d)
-	} else {
-		a.tick.Reset(d)
+	if b.timer != nil {
+		b.timer.Reset(d)
+		return
 	}
+	b.timer = time.AfterFunc(d, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !b.over {
+			b.due.Store(true)
+			wake()
+		}
+	})
 }
 
-func (a *answer) unschedule() {
-	if a.tick != nil {
-		a.tick.Stop()
-		a.tick = nil
+// stop ends the beat: wake is not running afterwards and never runs again.
+func (b *beat) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	if b.timer != nil {
+		b.timer.Stop()
 	}
 }
 

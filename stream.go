@@ -264,6 +264,21 @@ func (w *StreamWriter) stop() {
 	w.ring.Free()
 }
 
+// follow ends the generation when ctx does, which matters where the stream was
+// made from another context. The returned function ends that and waits for it.
+func (w *StreamWriter) follow(ctx context.Context) (unfollow func()) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		w.cancel(context.Cause(ctx))
+	})
+	return func() {
+		if !stop() {
+			<-ended
+		}
+	}
+}
+
 // SetVocabulary names the vocabulary that the pieces' ids refer to. The Model
 // calls it before its first push.
 func (w *StreamWriter) SetVocabulary(v *Vocabulary) { w.vocab = v }

@@ -72,6 +72,15 @@ func (r *Ring) Unpark() {
 // Wake returns the channel, of capacity one, that ends a sleep begun by Park.
 func (r *Ring) Wake() <-chan struct{} { return r.wake }
 
+// Poke ends the consumer's sleep, or its next one, without a record: the way
+// for a timer to make it look again. Any goroutine may call it until Free.
+func (r *Ring) Poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
 // hasRecord reports whether slot number head has been published. It reads the
 // producer's line only when all records seen there have been read.
 func (r *Ring) hasRecord(head uint64) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -44,7 +45,8 @@ type Writer struct {
 	server      *http.Server // nil outside a server
 	contentType string
 	timeout     time.Duration // 0: no limit
-	armed       time.Time     // when the write deadline was last set by arm
+	armed       atomic.Bool   // the write deadline is at least three quarters of timeout away
+	aging       *time.Timer   // clears armed
 	err         error         // the first failure; later flushes return it
 
 	claimed     bool // the server's deadlines are lifted
@@ -162,7 +164,11 @@ func (w *Writer) Restore() {
 	if !w.claimed {
 		return
 	}
-	w.claimed, w.armed = false, time.Time{}
+	w.claimed = false
+	w.armed.Store(false)
+	if w.aging != nil {
+		w.aging.Stop()
+	}
 	readLimit, writeLimit := time.Duration(0), w.timeout
 	if s := w.server; s != nil {
 		readLimit = s.ReadTimeout
@@ -213,24 +219,28 @@ func (w *Writer) send(flush func() error) error {
 }
 
 // arm makes sure that the write deadline is at least three quarters of the
-// timeout away: setting it anew for each token would cost more than the write.
+// timeout away. Setting it anew for each token would cost more than the write,
+// and even looking at the clock can be felt, so a timer says when it is due.
 func (w *Writer) arm() {
-	if w.timeout == 0 || w.noDeadlines {
+	if w.timeout == 0 || w.noDeadlines || w.armed.Load() {
 		return
 	}
-	now := time.Now()
-	if now.Sub(w.armed) <= w.timeout/4 {
+	w.setDeadline(w.rc.SetWriteDeadline, time.Now().Add(w.timeout))
+	if w.multiplexed { // disarm lifts it again
 		return
 	}
-	w.armed = now
-	w.setDeadline(w.rc.SetWriteDeadline, now.Add(w.timeout))
+	w.armed.Store(true)
+	if w.aging == nil {
+		w.aging = time.AfterFunc(w.timeout/4, func() { w.armed.Store(false) })
+	} else {
+		w.aging.Reset(w.timeout / 4)
+	}
 }
 
 // disarm lifts the deadline between flushes on HTTP/2, whose server resets the
 // stream when it passes. On HTTP/1 only a Write would notice it.
 func (w *Writer) disarm() {
-	if w.multiplexed && !w.armed.IsZero() {
-		w.armed = time.Time{}
+	if w.multiplexed && w.timeout > 0 {
 		w.setDeadline(w.rc.SetWriteDeadline, time.Time{})
 	}
 }
