@@ -1,0 +1,36 @@
+//go:build unix
+
+package gguf
+
+import (
+	"fmt"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapFile maps a file for reading.
+func mapFile(path string) (data []byte, unmap func() error, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close() // a mapping outlives its descriptor
+	info, err := file.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	size := info.Size()
+	if size == 0 || size > math.MaxInt {
+		return nil, nil, fmt.Errorf("%s: %w", path, &FormatError{Field: "file", Reason: fmt.Sprintf("cannot map %d bytes", size)})
+	}
+	data, err = unix.Mmap(int(file.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, nil, fmt.Errorf("map %s: %w", path, err)
+	}
+	return data, func() error { return unix.Munmap(data) }, nil
+}
