@@ -1,0 +1,217 @@
+package tokenizer
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/intelliparadigm/haiku/internal/gguf"
+)
+
+// fromGGUF reads the vocabulary of a model file.
+func fromGGUF(t testing.TB, path string) *SPM {
+	t.Helper()
+	f, err := gguf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	cfg := Config{BOS: -1, EOS: -1, UNK: -1, AddSpacePrefix: true}
+	cfg.Pieces, err = f.Strings("tokenizer.ggml.tokens")
+	require.NoError(t, err)
+	cfg.Scores, err = f.Floats("tokenizer.ggml.scores")
+	require.NoError(t, err)
+	cfg.Types, err = f.Ints("tokenizer.ggml.token_type")
+	require.NoError(t, err)
+	for key, id := range map[string]*int32{"bos": &cfg.BOS, "eos": &cfg.EOS, "unknown": &cfg.UNK} {
+		if n, err := f.Int("tokenizer.ggml." + key + "_token_id"); err == nil {
+			*id = int32(n)
+		}
+	}
+	if prefix, err := f.Bool("tokenizer.ggml.add_space_prefix"); err == nil {
+		cfg.AddSpacePrefix = prefix
+	}
+	spm, err := NewSPM(cfg)
+	require.NoError(t, err)
+	return spm
+}
+
+const tinyPath = "../../tinymodel/haiku-tiny.q8_0.gguf"
+
+// toy is a vocabulary small enough to think through.
+func toy(t testing.TB, mod func(*Config)) *SPM {
+	t.Helper()
+	cfg := Config{BOS: 1, EOS: 2, UNK: 0}
+	add := func(piece string, score float32, kind int32) {
+		cfg.Pieces = append(cfg.Pieces, piece)
+		cfg.Scores = append(cfg.Scores, score)
+		cfg.Types = append(cfg.Types, kind)
+	}
+	add("<unk>", 0, TypeUnknown)
+	add("<s>", 0, TypeControl)
+	add("</s>", 0, TypeControl)
+	for b := range 256 {
+		add(fmt.Sprintf("<0x%02X>", b), 0, TypeByte) // id 3+b
+	}
+	for i, p := range []string{"a", "b", "c", space, "ab", "bc", "abc", space + "a", "<s", "s>", "<", "s", ">", "x"} {
+		add(p, -float32(i), TypeNormal) // id 259+i
+	}
+	add("{u}", 0, TypeUserDefined) // id 273
+	if mod != nil {
+		mod(&cfg)
+	}
+	spm, err := NewSPM(cfg)
+	require.NoError(t, err)
+	return spm
+}
+
+func TestTheBestPairIsMergedFirstAndTheLeftmostOfEquals(t *testing.T) {
+	spm := toy(t, nil)
+	for text, want := range map[string][]int32{
+		"":      nil,
+		"a":     {259},
+		"abc":   {265}, // ab (-4) before bc (-5), then abc
+		"bc":    {264},
+		"abab":  {263, 263},
+		"cab":   {261, 263},
+		"a a":   {259, 266},
+		"é":     {3 + 0xC3, 3 + 0xA9},
+		"a\x00": {259, 3},
+		"\xff":  {3 + 0xFF},
+		"  ":    {262, 262},
+	} {
+		require.Equal(t, want, spm.Encode(nil, text, false), "%q", text)
+	}
+	equal := toy(t, func(c *Config) {
+		c.Scores[264] = c.Scores[263] // ab and bc alike
+		c.Types[265] = TypeUnused     // no abc
+	})
+	require.Equal(t, []int32{263, 261}, equal.Encode(nil, "abc", false))
+}
+
+func TestSpecialsComeFromTemplatesOnly(t *testing.T) {
+	spm := toy(t, nil)
+	require.Equal(t, []int32{259, 1, 260}, spm.Encode(nil, "a<s>b", true))
+	require.Equal(t, []int32{259, 267, 271, 260}, spm.Encode(nil, "a<s>b", false), "the text of <s> stays text")
+	require.Equal(t, []int32{259, 273, 260}, spm.Encode(nil, "a{u}b", false), "user-defined tokens are found anywhere")
+	require.Equal(t, []string{"<unk>", "</s>", "<s>"}, spm.Specials())
+	require.Equal(t, []bool{true, true, false, false}, []bool{spm.IsControl(0), spm.IsControl(1), spm.IsControl(273), spm.IsControl(-1)})
+}
+
+func TestASpacePrefixComesFirstAndAfterSpecials(t *testing.T) {
+	spm := toy(t, func(c *Config) { c.AddSpacePrefix = true })
+	require.Equal(t, []int32{266}, spm.Encode(nil, "a", false))
+	require.Equal(t, []int32{266, 1, 266}, spm.Encode(nil, "a<s>a", true))
+	require.Empty(t, spm.Encode(nil, "", false))
+}
+
+func TestDecodeGivesBackTheBytes(t *testing.T) {
+	spm := toy(t, nil)
+	for _, text := range []string{"abc ab", "  x ", "naïve 🦙 \xff\xfe", "a\x00b", "\n\t", "<s>{u}"} {
+		require.Equal(t, text, string(spm.Decode(spm.Encode(nil, text, false))))
+	}
+	require.Empty(t, spm.Piece(1), "a control token shows nothing")
+	require.Nil(t, spm.Piece(-1))
+	require.Nil(t, spm.Piece(9999))
+}
+
+func TestAVocabularyThatCannotWorkIsRefused(t *testing.T) {
+	good := Config{Pieces: []string{"a"}, Scores: []float32{0}, Types: []int32{TypeNormal}, BOS: -1, EOS: -1, UNK: -1}
+	_, err := NewSPM(good)
+	require.NoError(t, err)
+	for name, mod := range map[string]func(*Config){
+		"empty":          func(c *Config) { *c = Config{} },
+		"no scores":      func(c *Config) { c.Scores = nil },
+		"types too long": func(c *Config) { c.Types = []int32{1, 1} },
+		"BOS outside":    func(c *Config) { c.BOS = 1 },
+		"EOS below -1":   func(c *Config) { c.EOS = -2 },
+		"unknown type":   func(c *Config) { c.Types = []int32{99} },
+		"byte name":      func(c *Config) { c.Types = []int32{TypeByte} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := good
+			mod(&bad)
+			_, err := NewSPM(bad)
+			require.ErrorIs(t, err, ErrVocabulary)
+		})
+	}
+}
+
+func TestWithoutByteTokensTheUnknownTokenStandsIn(t *testing.T) {
+	cfg := Config{Pieces: []string{"<unk>", "a"}, Scores: []float32{0, 0}, Types: []int32{TypeUnknown, TypeNormal}, BOS: -1, EOS: -1, UNK: 0}
+	spm, err := NewSPM(cfg)
+	require.NoError(t, err)
+	require.Equal(t, []int32{1, 0}, spm.Encode(nil, "az", false))
+}
+
+// TestLlamaCppVectors runs every case of llama.cpp's vocabulary tests.
+func TestLlamaCppVectors(t *testing.T) {
+	for _, name := range []string{"llama-spm", "phi-3"} {
+		t.Run(name, func(t *testing.T) {
+			base := "../../../shared/data/vocab/ggml-vocab-" + name + ".gguf"
+			inputs, err := os.ReadFile(base + ".inp")
+			if err != nil {
+				t.Skip("the vocabularies of the shared data directory are not beside the repository")
+			}
+			outputs, err := os.ReadFile(base + ".out")
+			require.NoError(t, err)
+			spm := fromGGUF(t, base)
+			cases := strings.Split(string(inputs), "\n__ggml_vocab_test__\n")
+			lines := strings.Split(string(outputs), "\n")
+			require.GreaterOrEqual(t, len(lines), len(cases)-1)
+			for i, text := range cases[:len(cases)-1] {
+				var want []int32
+				for _, f := range strings.Fields(lines[i]) {
+					id, err := strconv.Atoi(f)
+					require.NoError(t, err)
+					want = append(want, int32(id))
+				}
+				require.Equal(t, want, spm.Encode(nil, text, false), "case %d %q", i, text)
+			}
+		})
+	}
+}
+
+func TestTheTinyModelsWordsAreWhole(t *testing.T) {
+	spm := fromGGUF(t, tinyPath)
+	// The ids of golden.json's first prompt for this model, made with
+	// llama.cpp v0.4.0 (see cpu/testdata), without the BOS token.
+	require.Equal(t, []int32{3, 16, 397, 262, 294, 290, 454, 748, 16, 4, 16},
+		spm.Encode(nil, "<|user|>\nWrite a haiku about autumn.\n<|assistant|>\n", true))
+}
+
+func FuzzSPM(f *testing.F) {
+	spm := fromGGUF(f, tinyPath)
+	for _, s := range []string{"", "autumn wind", "<|user|>", "<s></s>", "é🦙\xff", "   ", "▁", "<0x0A>"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		ids := spm.Encode(nil, text, false)
+		for _, id := range ids {
+			require.False(t, spm.IsControl(id), "%q became %v", text, ids)
+		}
+		// A space and U+2581 are the same to SentencePiece.
+		require.Equal(t, strings.ReplaceAll(text, space, " "), string(spm.Decode(ids)))
+	})
+}
+
+// BenchmarkEncode1MB shows that the cost per byte does not grow: these inputs
+// are the worst for an algorithm that looks for the best pair again and again.
+func BenchmarkEncode1MB(b *testing.B) {
+	spm := fromGGUF(b, tinyPath)
+	for name, unit := range map[string]string{"letter": "a", "spaces": " ", "emoji": "🦙", "prose": "the old leaf waits for morning "} {
+		for _, size := range []int{1 << 16, 1 << 20} {
+			text := strings.Repeat(unit, size/len(unit))
+			b.Run(fmt.Sprintf("%s/%dKiB", name, size>>10), func(b *testing.B) {
+				b.ReportAllocs()
+				b.SetBytes(int64(len(text)))
+				var ids []int32
+				for b.Loop() {
+					ids = spm.Encode(ids[:0], text, false)
+				}
+			})
+		}
+	}
+}
