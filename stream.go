@@ -21,6 +21,7 @@ const NoToken int32 = -1
 // Limits of what one stream accepts, so that its memory is bounded.
 const (
 	maxChoices   = 1 << 10
+	maxStops     = 1 << 7
 	maxStopBytes = 1 << 12
 	arenaBytes   = 4 << 10
 )
@@ -168,17 +169,19 @@ func (w *StreamWriter) prepare() error {
 	if n > maxChoices {
 		return ErrInvalidRequest.With("n", "at most %d choices can be asked for", maxChoices)
 	}
-	stops := make([][]byte, 0, len(w.req.Stop))
+	if len(w.req.Stop) > maxStops {
+		return ErrInvalidRequest.With("stop", "at most %d stop strings can be given", maxStops)
+	}
 	for i, s := range w.req.Stop {
 		if s == "" || len(s) > maxStopBytes || !utf8.ValidString(s) {
 			return ErrInvalidRequest.With(fmt.Sprintf("stop[%d]", i),
 				"a stop string must be UTF-8 of 1 to %d bytes", maxStopBytes)
 		}
-		stops = append(stops, []byte(s))
 	}
+	rules := newStopRules(w.req.Stop)
 	w.choices = make([]choice, n)
 	for i := range w.choices {
-		w.choices[i].stop = newStopMatcher(stops)
+		w.choices[i].stop = newStopMatcher(rules)
 	}
 	w.space = make(chan struct{}, 1)
 	var err error

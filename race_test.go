@@ -1,0 +1,5 @@
+//go:build race
+
+package haiku
+
+func init() { raceEnabled = true }
