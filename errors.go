@@ -13,7 +13,7 @@ import (
 // writes it, before the first byte as a response with Status, after it as an
 // error event.
 //
-// Two Errors match under errors.Is when their codes are equal, so that a
+// Two Errors match under errors.Is when they have the same code, so that a
 // specialised copy made by [Error.With] still matches its sentinel.
 type Error struct {
 	// Status is the HTTP status code.
@@ -61,6 +61,9 @@ const (
 
 // Error gives the message, the field at fault and the cause.
 func (e *Error) Error() string {
+	if e == nil {
+		return "haiku: a nil *Error was returned as an error"
+	}
 	text := "haiku: " + e.Message
 	if e.Param != "" {
 		text += " (" + e.Param + ")"
@@ -72,12 +75,17 @@ func (e *Error) Error() string {
 }
 
 // Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // Is reports whether target is an Error with the same code.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
-	return ok && t.Code == e.Code
+	return ok && e != nil && t != nil && e.Code == t.Code && e.Code != ""
 }
 
 // With returns a copy of e that names the field at fault (empty for none) and
@@ -98,8 +106,8 @@ func (e *Error) Because(err error) *Error {
 
 // ErrorFrom is the one place where an error becomes what a client sees. An
 // [Error] anywhere in err's chain is used as it is; a cancelled or expired
-// context and a panic have their own kinds; everything else becomes
-// [ErrInternal] with err as its hidden cause. It returns nil for nil.
+// context has its own kind; everything else becomes [ErrInternal] with err as
+// its hidden cause. It returns nil for nil alone.
 func ErrorFrom(err error) *Error {
 	if err == nil {
 		return nil
@@ -107,6 +115,9 @@ func ErrorFrom(err error) *Error {
 	var e *Error
 	switch {
 	case errors.As(err, &e):
+		if e == nil { // a nil *Error that became a non-nil error on its way
+			return ErrInternal
+		}
 		return e
 	case errors.Is(err, context.DeadlineExceeded):
 		return ErrTimeout.Because(err)

@@ -12,8 +12,8 @@ import (
 )
 
 // TryPush adds p if there is room and never blocks. It is for producers that
-// serve many streams from one loop; a piece with a text of its own that is
-// longer than the stream's arena goes through [StreamWriter.Push] instead.
+// serve many streams from one loop. A piece with a text of its own over 512
+// bytes must go through [StreamWriter.Push] instead; here it ends the stream.
 // Only the Model may call it, from one goroutine at a time.
 func (w *StreamWriter) TryPush(p Piece) PushResult {
 	if w.ctx.Err() != nil {
@@ -27,6 +27,10 @@ func (w *StreamWriter) TryPush(p Piece) PushResult {
 		return Stopped
 	}
 	piece, text, aux := w.payload(&p)
+	if len(text) > w.maxText() {
+		w.fail("haiku: the model tried to push a text of %d bytes, longer than the stream's arena takes: use Push", len(text))
+		return Gone
+	}
 	if !w.room(len(text) + len(aux)) {
 		return Full
 	}
@@ -51,12 +55,15 @@ func (w *StreamWriter) TryPush(p Piece) PushResult {
 }
 
 // Push adds p and waits while the reader is behind, so it never returns Full.
-// Its error says why the piece can no longer be delivered and matches ctx's
-// error when ctx has ended. Only the Model may call it.
+// A text of any length is delivered, a long one in several tokens of which the
+// last has p's ID. The error says why the piece can no longer be delivered and
+// matches the error of the context that has ended. Only the Model may call it.
 func (w *StreamWriter) Push(ctx context.Context, p Piece) (PushResult, error) {
+	if w.inVocabulary(&p) {
+		p.Text = ""
+	}
 	for len(p.Text) > w.maxText() {
-		head := p
-		head.Text, head.Logprob, head.Finish = p.Text[:w.maxText()], nil, ""
+		head := Piece{Choice: p.Choice, ID: NoToken, Text: p.Text[:w.maxText()]}
 		if r, err := w.pushOne(ctx, head); r != Pushed {
 			return r, err
 		}
@@ -70,7 +77,7 @@ func (w *StreamWriter) pushOne(ctx context.Context, p Piece) (PushResult, error)
 		switch r := w.TryPush(p); r {
 		case Full:
 		case Gone:
-			return Gone, fmt.Errorf("haiku: reader gone: %w", context.Cause(w.ctx))
+			return Gone, fmt.Errorf("haiku: reader gone: %w", w.ctx.Err())
 		default:
 			return r, nil
 		}
@@ -96,23 +103,31 @@ func (w *StreamWriter) Finish(choice int, reason FinishReason) {
 
 func (w *StreamWriter) choice(i int) *choice {
 	if i < 0 || i >= len(w.choices) {
-		w.cancel(ErrInternal.Because(fmt.Errorf("haiku: the model pushed choice %d of %d", i, len(w.choices))))
+		w.fail("haiku: the model pushed choice %d of %d", i, len(w.choices))
 		return nil
 	}
 	return &w.choices[i]
 }
 
+// fail ends the stream because its Model breaks a rule.
+func (w *StreamWriter) fail(format string, args ...any) {
+	w.cancel(ErrInternal.Because(fmt.Errorf(format, args...)))
+}
+
 // maxText leaves half of the arena to log-probabilities.
 func (w *StreamWriter) maxText() int { return w.ring.MaxPayload() / 2 }
+
+// inVocabulary reports whether p's ID stands for its text.
+func (w *StreamWriter) inVocabulary(p *Piece) bool { return p.ID >= 0 && w.vocab != nil }
 
 // payload splits p into the bytes that count as its text and what of it must
 // travel in the ring's arena.
 func (w *StreamWriter) payload(p *Piece) (piece, text, aux []byte) {
-	if p.ID < 0 || w.vocab == nil {
+	if w.inVocabulary(p) {
+		piece = w.vocab.Piece(p.ID)
+	} else {
 		text = unsafe.Slice(unsafe.StringData(p.Text), len(p.Text)) // copied into the arena, never written
 		piece = text
-	} else {
-		piece = w.vocab.Piece(p.ID)
 	}
 	if p.Logprob != nil {
 		w.aux = appendLogprobs(w.aux[:0], p.Logprob, w.ring.MaxPayload()-len(text))
@@ -124,9 +139,11 @@ func (w *StreamWriter) payload(p *Piece) (piece, text, aux []byte) {
 // room reports whether a piece with that many arena bytes fits, and otherwise
 // arranges that spaceFreed is called.
 func (w *StreamWriter) room(payloadBytes int) bool {
-	if !w.ring.Room(payloadBytes) && w.ring.ArmSpace() {
-		w.startStallTimer()
-		return false
+	if !w.ring.Room(payloadBytes) {
+		w.startStallTimer() // first, as spaceFreed may be called while the ring is being armed
+		if w.ring.ArmSpace() {
+			return false
+		}
 	}
 	w.stopStallTimer()
 	return true
@@ -148,7 +165,7 @@ func (w *StreamWriter) spaceFreed() {
 // goroutine looks at stalled, which the reader clears, so that a stream is
 // never ended after its reader has caught up.
 func (w *StreamWriter) startStallTimer() {
-	if w.opts.StallLimit <= 0 || w.stalled.Swap(true) {
+	if w.opts.StallLimit <= 0 || w.stalled.Load() {
 		return
 	}
 	w.stopStallTimer()
@@ -171,12 +188,12 @@ func (w *StreamWriter) stopStallTimer() {
 var finishReasons = [...]FinishReason{"", FinishStop, FinishLength, FinishToolCalls, FinishContentFilter}
 
 func finishCode(r FinishReason) uint8 {
-	for code, known := range finishReasons {
+	for i, known := range finishReasons[1:] {
 		if r == known {
-			return uint8(code)
+			return uint8(i + 1)
 		}
 	}
-	return 1 // an unknown word is still an end
+	return 1 // no word, or an unknown one, is still an end
 }
 
 // The auxiliary bytes of a slot are the log-probabilities of the token and its

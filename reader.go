@@ -1,7 +1,6 @@
 package haiku
 
 import (
-	"errors"
 	"iter"
 	"strings"
 	"unicode/utf8"
@@ -16,7 +15,6 @@ import (
 type reader struct {
 	w       *StreamWriter
 	choices []unreleased
-	open    int // choices without a finish reason
 	wire    []byte
 }
 
@@ -26,7 +24,6 @@ type unreleased struct {
 	shown    int // bytes of text handed out by the last take, cut off by the next
 	logprobs []heldLogprob
 	lastLogs int // entries of logprobs handed out by the last take
-	finished bool
 }
 
 // heldLogprob waits until the text of its token, which ends end bytes after
@@ -47,7 +44,7 @@ type shown struct {
 }
 
 func newReader(w *StreamWriter) *reader {
-	return &reader{w: w, choices: make([]unreleased, len(w.choices)), open: len(w.choices)}
+	return &reader{w: w, choices: make([]unreleased, len(w.choices))}
 }
 
 // take consumes one slot, and reports whether there was one.
@@ -61,7 +58,6 @@ func (r *reader) take(out *shown) bool {
 	if c.shown == len(c.text) && slot.Hold == 0 && slot.Drop == 0 && len(aux) == 0 {
 		if wire, whole := r.w.vocab.wire(slot.Token); whole {
 			out.text, out.wire = r.w.vocab.Piece(slot.Token), wire
-			r.finished(c, out)
 			r.w.ring.Advance()
 			return true
 		}
@@ -75,15 +71,7 @@ func (r *reader) take(out *shown) bool {
 	}
 	r.w.ring.Advance()
 	c.release(out, slot)
-	r.finished(c, out)
 	return true
-}
-
-func (r *reader) finished(c *unreleased, out *shown) {
-	if out.finish != "" && !c.finished {
-		c.finished = true
-		r.open--
-	}
 }
 
 // escaped returns the text of out for the inside of a JSON string.
@@ -93,14 +81,6 @@ func (r *reader) escaped(out *shown) []byte {
 		out.wire = r.wire
 	}
 	return out.wire
-}
-
-// end turns the end of the ring into the stream's error.
-func (r *reader) end(err error) error {
-	if err == nil && r.open > 0 {
-		return ErrInternal.Because(errors.New("haiku: the model returned before every choice had a finish reason"))
-	}
-	return err
 }
 
 // append adds text after dropping what the last take has shown.
@@ -183,7 +163,7 @@ func (w *StreamWriter) Tokens() iter.Seq2[Token, error] {
 				}
 			}
 			if done, err := w.ring.Done(); done {
-				if err = r.end(err); err != nil {
+				if err != nil {
 					yield(Token{}, err)
 				}
 				return

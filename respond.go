@@ -89,7 +89,7 @@ func (a *answer) run(events bool) (err error) {
 	for {
 		a.drain(r)
 		if done, err := a.s.ring.Done(); done {
-			return a.end(events, r.end(err))
+			return a.end(events, err)
 		}
 		if events && len(a.out.Buf) > 0 {
 			if err := a.flush(); err != nil {

@@ -230,18 +230,37 @@ func (w *StreamWriter) generate() {
 		}
 		w.stopStallTimer()
 		w.report(err)
-		w.ring.Close(w.cause(err))
+		w.ring.Close(err)
 	}()
 	err = w.model.Generate(w.ctx, w, w.req)
+	if err == nil && !w.complete() {
+		if err = w.ctx.Err(); err == nil {
+			err = errors.New("haiku: the model returned before every choice had a finish reason")
+		}
+	}
+	err = w.cause(err)
 }
 
-// cause replaces a bare context error by the reason the context was cancelled.
-func (w *StreamWriter) cause(err error) error {
-	if errors.Is(err, context.Canceled) {
-		var e *Error
-		if c := context.Cause(w.ctx); errors.As(c, &e) {
-			return c
+// complete reports whether every choice has ended.
+func (w *StreamWriter) complete() bool {
+	for i := range w.choices {
+		if !w.choices[i].finished {
+			return false
 		}
+	}
+	return true
+}
+
+// cause replaces a bare context error by the reason the context has ended, if
+// that says more to a client.
+func (w *StreamWriter) cause(err error) error {
+	ended := w.ctx.Err()
+	if ended == nil || !errors.Is(err, ended) {
+		return err
+	}
+	var e *Error
+	if c := context.Cause(w.ctx); errors.As(c, &e) || errors.Is(c, context.DeadlineExceeded) {
+		return c
 	}
 	return err
 }
@@ -255,7 +274,7 @@ func (w *StreamWriter) report(err error) {
 			slog.String("request", w.req.ID), slog.Any("panic", p.Value), slog.String("stack", string(p.Stack)))
 	case err != nil && ErrorFrom(err).Status >= 500:
 		LoggerFrom(w.ctx).Error("haiku: stream failed",
-			slog.String("request", w.req.ID), slog.String("error", err.Error()))
+			slog.String("request", w.req.ID), slog.Any("error", err))
 	}
 }
 
@@ -307,6 +326,6 @@ func (w *StreamWriter) Model() string {
 	return w.req.Model
 }
 
-// Usage is what the answer used. It is complete once the stream has been read
-// to its end or left.
+// Usage is what the answer used. It may be asked for once the stream has been
+// read to its end or left.
 func (w *StreamWriter) Usage() Usage { return w.usage }
