@@ -244,3 +244,47 @@ func payloadOf(r *Ring, i uint64) (text, aux []byte) {
 	auxLen := int(i * 7 % uint64(room/2+1))
 	return []byte(letters[:min(textLen, 26)]), []byte(letters[26-min(auxLen, 26):])
 }
+
+// TestNoWakeupIsLostInLockstep pushes each record at the moment the consumer,
+// having read the last one, goes to sleep. A lost wake-up is never made good by
+// a later push, since there is none until the consumer has read this one.
+func TestNoWakeupIsLostInLockstep(t *testing.T) {
+	r := newRing(t, Config{Slots: 1})
+	const records = 100_000
+	stop := make(chan struct{})
+	var producer sync.WaitGroup
+	producer.Go(func() {
+		for i := range records {
+			for spin := 1; r.Len() > 0; spin++ {
+				if spin%200 != 0 {
+					continue // stay close behind the consumer
+				}
+				select {
+				case <-stop:
+					return
+				default:
+					runtime.Gosched()
+				}
+			}
+			r.TryPush(Slot{Token: int32(i)}, nil, nil)
+		}
+	})
+	defer producer.Wait()
+	defer close(stop)
+	watchdog := time.After(20 * time.Second)
+	for read := 0; read < records; {
+		if s, _, _, ok := r.Peek(); ok {
+			require.Equal(t, int32(read), s.Token)
+			r.Advance()
+			read++
+		} else if r.Park() {
+			select {
+			case <-r.Wake():
+			case <-watchdog:
+				require.Zero(t, r.Len(), "asleep beside a record")
+				require.Fail(t, "too slow")
+			}
+			r.Unpark()
+		}
+	}
+}
