@@ -46,9 +46,10 @@ func (m *model) tryPush(textLen, auxLen int) {
 	for _, q := range m.queue {
 		liveBytes += len(q.text) + len(q.aux)
 	}
-	roomy := m.r.roomy()
+	roomy, size := m.r.roomy(), textLen+auxLen
+	hasRoom := m.r.Room(size)
 	ok := m.r.TryPush(rec.slot, rec.text, rec.aux)
-	size := textLen + auxLen
+	require.Equal(m.t, hasRoom, ok, "Room foretells TryPush")
 	switch {
 	case m.closed || all >= m.r.Cap() || size > m.r.MaxPayload() || liveBytes+size > len(m.r.arena):
 		require.False(m.t, ok, "pushed %d bytes on %d records, %d bytes", size, all, liveBytes)

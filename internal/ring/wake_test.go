@@ -62,6 +62,18 @@ func TestUnparkTakesBackTheWakeup(t *testing.T) {
 	require.Equal(t, uint64(1), r.Stats().Wakeups)
 }
 
+func TestPokeEndsASleepWithoutARecord(t *testing.T) {
+	r := newRing(t, Config{})
+	r.Poke()
+	r.Poke() // one is enough, and nobody waits for the second
+	require.True(t, r.Park(), "a poke is no record")
+	<-r.Wake()
+	r.Unpark()
+	require.Empty(t, r.Wake())
+	require.True(t, r.TryPush(Slot{}, nil, nil))
+	require.Equal(t, Stats{HighWater: 1}, r.Stats(), "awake since: no wake-up for the record")
+}
+
 func TestCloseWakesTheSleeper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing(t, Config{})
