@@ -1,6 +1,6 @@
 module github.com/intelliparadigm/haiku
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/go-json-experiment/json v1.27.2

@@ -1,0 +1,55 @@
+package simd
+
+import "unsafe"
+
+// dense4 multiplies four float32 rows, wStride elements apart, with tokens
+// vectors of cols elements, xStride apart, and writes four results per token,
+// stride apart.
+//
+//go:noescape
+func dense4(dst *float32, stride int, w unsafe.Pointer, wStride int, x *float32, xStride, tokens, cols int)
+
+// dot4F16 multiplies four binary16 rows with x; cols is a multiple of 8.
+//
+//go:noescape
+func dot4F16(dst *[quad]float32, w unsafe.Pointer, rowBytes int, x *float32, cols int)
+
+// dot4Q8 multiplies four Q8_0 rows with x.
+//
+//go:noescape
+func dot4Q8(dst *[quad]float32, w unsafe.Pointer, rowBytes int, x *float32, blocks int)
+
+// dot4Q4 multiplies four Q4_0 rows with x.
+//
+//go:noescape
+func dot4Q4(dst *[quad]float32, w unsafe.Pointer, rowBytes int, x *float32, blocks int)
+
+// decodeF16 converts n numbers; n is a positive multiple of 8.
+//
+//go:noescape
+func decodeF16(dst *float32, src *byte, n int)
+
+// decodeQ8 converts a positive number of blocks.
+//
+//go:noescape
+func decodeQ8(dst *float32, src *byte, blocks int)
+
+// decodeQ4 converts a positive number of blocks.
+//
+//go:noescape
+func decodeQ4(dst *float32, src *byte, blocks int)
+
+// addWeighted adds n ≥ 1 rows of d floats, each times its p, to dst.
+//
+//go:noescape
+func addWeighted(dst, rows, p *float32, n, d int)
+
+// expSum is ExpSum for n ≥ 1 elements.
+//
+//go:noescape
+func expSum(s *float32, n int, shift float32) float32
+
+// siluMul is SiluMul for n ≥ 1 elements.
+//
+//go:noescape
+func siluMul(gate, up *float32, n int)

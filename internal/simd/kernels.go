@@ -1,0 +1,142 @@
+package simd
+
+import "unsafe"
+
+// direct reports whether a single token can be multiplied with m's rows where
+// they lie.
+func (l Level) direct(m *Matrix) bool {
+	return l != Portable && (m.Format != F16 || m.Cols%8 == 0)
+}
+
+// mulVector is Mul for one token: dst [rows] from rows lo onwards.
+func (l Level) mulVector(dst []float32, m *Matrix, lo int, x []float32) {
+	rowBytes := m.Format.RowBytes(m.Cols)
+	w := m.from(lo)[:len(dst)*rowBytes]
+	if len(dst) < quad {
+		var four [quad]float32
+		for r := range dst {
+			dotQuad(&four, m.Format, unsafe.Pointer(&w[r*rowBytes]), 0, x, m.Cols)
+			dst[r] = four[0]
+		}
+		return
+	}
+	for r := 0; r < len(dst); r += quad {
+		r = min(r, len(dst)-quad) // the last rows may be computed twice, to the same bits
+		dotQuad((*[quad]float32)(dst[r:]), m.Format, unsafe.Pointer(&w[r*rowBytes]), rowBytes, x, m.Cols)
+	}
+}
+
+// dotQuad multiplies four rows that are rowBytes apart with x.
+func dotQuad(dst *[quad]float32, f Format, w unsafe.Pointer, rowBytes int, x []float32, cols int) {
+	switch f {
+	case F32:
+		dense4(&dst[0], quad, w, rowBytes/4, &x[0], cols, 1, cols)
+	case F16:
+		dot4F16(dst, w, rowBytes, &x[0], cols)
+	case Q8_0:
+		dot4Q8(dst, w, rowBytes, &x[0], cols/BlockElements)
+	case Q4_0:
+		dot4Q4(dst, w, rowBytes, &x[0], cols/BlockElements)
+	}
+}
+
+// mulF32 is Mul for float32 rows, which need no decoding.
+func (l Level) mulF32(dst []float32, stride int, m *Matrix, lo, hi int, x []float32, tokens int) {
+	step := tileRows(m.Cols)
+	for row := lo; row < hi; row += step {
+		w := unsafe.Pointer(&m.from(row)[0])
+		mulDense(dst[row-lo:], stride, w, min(step, hi-row), x, tokens, m.Cols)
+	}
+}
+
+// MulDense multiplies w [rows][cols] with x [tokens][cols]:
+//
+//	dst[t*stride + r] = Σ w[r][c] · x[t][c]
+func (l Level) MulDense(dst []float32, stride int, w []float32, rows int, x []float32, tokens, cols int) {
+	switch {
+	case rows <= 0 || tokens <= 0:
+	case l == Portable:
+		mulDensePortable(dst, stride, w, rows, x, tokens, cols)
+	default:
+		w = w[:rows*cols]
+		mulDense(dst, stride, unsafe.Pointer(&w[0]), rows, x, tokens, cols)
+	}
+}
+
+func mulDense(dst []float32, stride int, w unsafe.Pointer, rows int, x []float32, tokens, cols int) {
+	dst, x = dst[:(tokens-1)*stride+rows], x[:tokens*cols] // what the assembly will touch
+	for t := 0; t < tokens; t += tokenBlock {
+		n := min(tokenBlock, tokens-t)
+		mulDenseBlock(dst[t*stride:], stride, w, rows, x[t*cols:], n, cols)
+	}
+}
+
+func mulDenseBlock(dst []float32, stride int, w unsafe.Pointer, rows int, x []float32, tokens, cols int) {
+	if rows < quad {
+		var four [quad]float32
+		for r := range rows {
+			for t := range tokens {
+				dense4(&four[0], quad, unsafe.Add(w, 4*r*cols), 0, &x[t*cols], cols, 1, cols)
+				dst[t*stride+r] = four[0]
+			}
+		}
+		return
+	}
+	for r := 0; r < rows; r += quad {
+		r = min(r, rows-quad)
+		dense4(&dst[r], stride, unsafe.Add(w, 4*r*cols), cols, &x[0], cols, tokens, cols)
+	}
+}
+
+// decode writes the len(dst) weights of the row at src to dst.
+func (l Level) decode(f Format, dst []float32, src []byte) {
+	whole := len(dst) &^ 7
+	switch {
+	case l == Portable || f == F32 || whole == 0:
+		decodePortable(f, dst, src)
+	case f == F16:
+		decodeF16(&dst[0], &src[0], whole)
+		decodePortable(f, dst[whole:], src[2*whole:])
+	case f == Q8_0:
+		decodeQ8(&dst[0], &src[0], len(dst)/BlockElements)
+	case f == Q4_0:
+		decodeQ4(&dst[0], &src[0], len(dst)/BlockElements)
+	}
+}
+
+// AddWeighted adds p[i] times row i of rows [len(p)][len(dst)] to dst, for
+// each i in turn.
+func (l Level) AddWeighted(dst, rows, p []float32) {
+	switch {
+	case len(p) == 0 || len(dst) == 0:
+	case l == Portable:
+		addWeightedPortable(dst, rows, p)
+	default:
+		rows = rows[:len(p)*len(dst)]
+		addWeighted(&dst[0], &rows[0], &p[0], len(p), len(dst))
+	}
+}
+
+// ExpSum replaces every element of s by exp(element - shift) and returns their
+// sum. Results below the smallest normal float32 are that number.
+func (l Level) ExpSum(s []float32, shift float32) float32 {
+	switch {
+	case len(s) == 0:
+		return 0
+	case l == Portable:
+		return expSumPortable(s, shift)
+	}
+	return expSum(&s[0], len(s), shift)
+}
+
+// SiluMul replaces gate by gate · σ(gate) · up, element by element.
+func (l Level) SiluMul(gate, up []float32) {
+	up = up[:len(gate)]
+	switch {
+	case len(gate) == 0:
+	case l == Portable:
+		siluMulPortable(gate, up)
+	default:
+		siluMul(&gate[0], &up[0], len(gate))
+	}
+}
