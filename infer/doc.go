@@ -1,0 +1,27 @@
+// Package infer runs language models in this process.
+//
+// An [Executor] computes batches of tokens on a device and knows nothing else.
+// An [Engine] makes it a haiku.Model: it adds the tokenizer, the chat template,
+// the scheduler that keeps many sequences in one continuous batch, the KV
+// blocks and the sampling.
+//
+//	eng, err := infer.Open("model.gguf", cpu.New())
+//	…
+//	defer eng.Close()
+//	haiku.Use(haiku.Provide(eng))
+//
+// In a handler, or with no HTTP at all:
+//
+//	stream := infer.NewStream(ctx, &haiku.Request{Prompt: "Once upon a time"})
+//	for tok, err := range stream.Tokens() { … }
+//
+// # The life of a request
+//
+// Engine.Generate, on the stream's own goroutine, renders and tokenises the
+// prompt and puts a job into the queue. The engine's loop admits it when there
+// is a place in the batch and KV memory for all it may need, computes its
+// prompt in chunks among the others' tokens, samples a token after each step
+// and pushes it into the stream's ring. A sequence whose ring is full leaves
+// the batch until its reader has caught up. When the request's context ends,
+// the sequence is dropped before the next step.
+package infer

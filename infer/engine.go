@@ -1,0 +1,326 @@
+package infer
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/intelliparadigm/haiku"
+)
+
+// Options shape an [Engine]. The zero value is ready to use.
+type Options struct {
+	// Name is the model's name on the wire; empty takes it from the file.
+	Name string
+	// MaxSequences is how many choices run at once; 0 means 32.
+	MaxSequences int
+	// MaxBatchTokens bounds the tokens of one step over all sequences, and so
+	// how long a prompt can hold up the others' next token; 0 means 256.
+	MaxBatchTokens int
+	// MaxQueued is how many requests may wait to run before more are refused
+	// with haiku.ErrOverloaded; 0 means 1024.
+	MaxQueued int
+	// ChatTemplate replaces the template in the file.
+	ChatTemplate string
+	// Logger is told about failures of the executor; nil is slog's default.
+	Logger *slog.Logger
+}
+
+// Engine is a [haiku.Model] over an [Executor]: it turns requests into
+// prompts, runs many of them in one continuous batch, samples and pushes each
+// token into its request's stream. All methods may be called concurrently.
+//
+// One goroutine, the loop, owns the executor, the sequences and the KV blocks.
+// Close stops it and waits for it.
+type Engine struct {
+	exec   Executor
+	spec   Spec
+	opts   Options
+	text   *prompter
+	unload func() error // closes what the executor's weights lie in
+
+	mu      sync.Mutex
+	life    engineLife
+	queue   []*job
+	active  int           // jobs submitted and not done
+	idle    chan struct{} // closed when no job is left after draining began
+	live    int           // jobs of the running step that somebody waits for
+	stepCtx context.Context
+	cancel  context.CancelFunc // of stepCtx
+
+	wake     chan struct{} // capacity 1: the loop should look again
+	stopped  chan struct{} // closed by the loop's end
+	closing  sync.Once
+	closeErr error
+
+	loopState
+}
+
+// engineLife moves from accepting over draining to killed.
+type engineLife uint8
+
+const (
+	accepting engineLife = iota
+	draining             // finishes what it has, refuses what comes
+	killed               // drops what it has
+)
+
+// New returns an Engine over exec, which it owns from now on and closes. If it
+// fails, exec is still the caller's.
+func New(exec Executor, text Text, opts Options) (*Engine, error) {
+	spec := exec.Spec()
+	if spec.VocabSize <= 0 || spec.ContextTokens <= 0 || spec.BlockTokens <= 0 || spec.Blocks <= 0 {
+		return nil, fmt.Errorf("%w: the executor's spec has a size of zero: %+v", ErrUnsupportedModel, spec)
+	}
+	prompter, err := newPrompter(text, spec.VocabSize)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		exec: exec, spec: spec, opts: opts.withDefaults(spec), text: prompter,
+		unload:  func() error { return nil },
+		idle:    make(chan struct{}),
+		wake:    make(chan struct{}, 1),
+		stopped: make(chan struct{}),
+	}
+	e.loopState = newLoopState(spec)
+	e.stepCtx, e.cancel = context.WithCancel(context.Background())
+	go e.loop()
+	return e, nil
+}
+
+func (o Options) withDefaults(spec Spec) Options {
+	if o.Name == "" {
+		o.Name = "default"
+	}
+	if o.MaxBatchTokens <= 0 {
+		o.MaxBatchTokens = 256
+	}
+	if spec.MaxBatchTokens > 0 {
+		o.MaxBatchTokens = min(o.MaxBatchTokens, spec.MaxBatchTokens)
+	}
+	o.MaxBatchTokens = max(o.MaxBatchTokens, 2)
+	if o.MaxSequences <= 0 {
+		o.MaxSequences = 32
+	}
+	// Half of the budget is always there for prompts: see plan.
+	o.MaxSequences = min(o.MaxSequences, o.MaxBatchTokens/2)
+	if o.MaxQueued <= 0 {
+		o.MaxQueued = 1024
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+// Name is the model's name on the wire.
+func (e *Engine) Name() string { return e.opts.Name }
+
+// Spec describes the executor.
+func (e *Engine) Spec() Spec { return e.spec }
+
+// Models lists the one model the engine serves.
+func (e *Engine) Models() []haiku.ModelInfo {
+	return []haiku.ModelInfo{{ID: e.opts.Name, OwnedBy: "haiku", ContextTokens: e.spec.ContextTokens}}
+}
+
+// StreamMemory is where the streams of this engine keep their rings: memory of
+// the executor's choice if it has a method of this name, else the Go heap.
+func (e *Engine) StreamMemory() haiku.Memory {
+	if d, ok := e.exec.(interface{ StreamMemory() haiku.Memory }); ok {
+		return d.StreamMemory()
+	}
+	return nil
+}
+
+// Generate answers req. Prompts are made on the caller's goroutine; the rest
+// happens in the loop. See [haiku.Model] for the contract.
+func (e *Engine) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
+	j, err := e.newJob(ctx, w, req)
+	if err != nil {
+		return err
+	}
+	if err := e.submit(j); err != nil {
+		return err
+	}
+	noticed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(noticed)
+		e.abandon(j)
+	})
+	<-j.done
+	if !stop() {
+		<-noticed
+	}
+	w.SetUsage(j.usage)
+	return j.err
+}
+
+func (e *Engine) newJob(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) (*job, error) {
+	if req.Model != "" && req.Model != e.opts.Name {
+		return nil, haiku.ErrModelNotFound.With("model", "the model %q does not exist", clip(req.Model))
+	}
+	if err := e.text.check(req); err != nil {
+		return nil, err
+	}
+	prompt, err := e.text.prompt(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := e.limit(len(prompt), req)
+	if err != nil {
+		return nil, err
+	}
+	j := &job{ctx: ctx, w: w, req: req, prompt: prompt, limit: limit, open: max(req.Choices, 1), done: make(chan struct{})}
+	if s := req.Sampling.Seed; s != nil {
+		j.seed = *s
+	} else {
+		var b [8]byte
+		rand.Read(b[:])
+		j.seed = binary.LittleEndian.Uint64(b[:])
+	}
+	w.SetVocabulary(e.text.vocab)
+	w.SetModel(e.opts.Name)
+	w.OnSpace(func() {
+		j.room.Add(1)
+		e.poke()
+	})
+	return j, nil
+}
+
+// limit is the most tokens each choice of req may have, prompt included.
+func (e *Engine) limit(promptTokens int, req *haiku.Request) (int, error) {
+	context := e.spec.ContextTokens
+	n := max(req.Choices, 1)
+	limit := promptTokens + req.MaxTokens
+	switch {
+	case promptTokens >= context:
+		return 0, haiku.ErrContextLength.With("messages",
+			"the prompt has %d tokens and the model's context holds %d", promptTokens, context)
+	case limit > context:
+		return 0, haiku.ErrContextLength.With("max_tokens",
+			"the prompt has %d tokens, max_tokens asks for %d more and the model's context holds %d", promptTokens, req.MaxTokens, context)
+	case n > e.opts.MaxSequences:
+		return 0, haiku.ErrInvalidRequest.With("n", "at most %d choices can be asked for", e.opts.MaxSequences)
+	}
+	if req.MaxTokens == 0 {
+		limit = context
+	}
+	if need := n * e.blocks.need(limit); need > e.spec.Blocks {
+		return 0, haiku.ErrContextLength.With("max_tokens",
+			"the request needs %d blocks of KV cache and there are %d: ask for fewer tokens or choices", need, e.spec.Blocks)
+	}
+	return limit, nil
+}
+
+func (e *Engine) submit(j *job) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.life != accepting {
+		return haiku.ErrClosed.Because(ErrClosed)
+	}
+	if len(e.queue) >= e.opts.MaxQueued {
+		return haiku.ErrOverloaded.With("", "%d requests are waiting already", len(e.queue))
+	}
+	j.queued = true
+	e.queue = append(e.queue, j)
+	e.active++
+	e.poke()
+	return nil
+}
+
+// abandon tells the engine that j's context has ended. A job in the queue is
+// done at once. A step that computes for nobody else any more is cancelled;
+// otherwise the loop drops the job before its next step.
+func (e *Engine) abandon(j *job) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if j.queued {
+		e.queue = slices.DeleteFunc(e.queue, func(q *job) bool { return q == j })
+		j.queued = false
+		e.complete(j, j.ctx.Err())
+		return
+	}
+	if j.stepping {
+		j.stepping = false
+		if e.live--; e.live == 0 {
+			e.cancel()
+		}
+	}
+	e.poke()
+}
+
+// complete makes the end of j known. The caller holds mu.
+func (e *Engine) complete(j *job, err error) {
+	j.err = err
+	close(j.done)
+	if e.active--; e.active == 0 && e.life != accepting {
+		close(e.idle)
+	}
+}
+
+// poke makes the loop look again.
+func (e *Engine) poke() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Shutdown refuses new requests, waits until those accepted are answered or
+// ctx ends, and closes the engine. It returns ctx's error if requests had to
+// be cut off.
+func (e *Engine) Shutdown(ctx context.Context) error {
+	e.mu.Lock()
+	if e.life == accepting {
+		e.life = draining
+		if e.active == 0 {
+			close(e.idle)
+		}
+	}
+	e.mu.Unlock()
+	var cut error
+	select {
+	case <-e.idle:
+	case <-ctx.Done():
+		cut = ctx.Err()
+	}
+	return errors.Join(cut, e.Close())
+}
+
+// Close ends all requests with haiku.ErrClosed, stops the loop after the step
+// that runs, and frees the executor. Calls after the first wait for it and
+// return the same error.
+func (e *Engine) Close() error {
+	e.closing.Do(func() {
+		e.mu.Lock()
+		if e.life == accepting && e.active == 0 {
+			close(e.idle)
+		}
+		e.life = killed
+		e.cancel()
+		e.mu.Unlock()
+		e.poke()
+		<-e.stopped
+		e.closeErr = errors.Join(e.exec.Close(), e.unload())
+	})
+	return e.closeErr
+}
+
+// clip keeps what a client sent short before it is shown.
+func clip(s string) string {
+	if len(s) > 64 {
+		return s[:64] + "…"
+	}
+	return s
+}
+
+// HasChatTemplate reports whether the model can answer messages; without a
+// template it only continues prompts.
+func (e *Engine) HasChatTemplate() bool { return e.text.template != nil }
