@@ -2,6 +2,7 @@ package haiku
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -86,26 +87,44 @@ func (c *Context) SetIdentity(id Identity) { c.setContext(WithIdentity(c.Context
 // IsAborted reports whether the request has been answered with an error.
 func (c *Context) IsAborted() bool { return c.aborted }
 
-// AbortWithStatus answers with an HTTP status and an error object in its
-// words. The handler returns after it; a later Stream or JSON does nothing.
+// AbortWithStatus answers with an HTTP status and, from 400 on, an error object
+// in its words. The handler returns after it; a later Stream or JSON does nothing.
 func (c *Context) AbortWithStatus(code int) { c.AbortWithError(statusError(code)) }
 
-// AbortWithError answers with err as [ErrorFrom] sees it. When the response
-// has begun already it only marks the request as aborted.
+// AbortWithError answers with err as [ErrorFrom] sees it, and logs what a
+// server error hides from the client. When the response has begun already it
+// only marks the request as aborted; a nil err does that too.
 func (c *Context) AbortWithError(err error) {
-	if c.aborted {
-		return
+	e := ErrorFrom(err)
+	if e != nil && e.Status >= 500 && e.Err != nil && !c.aborted {
+		LoggerFrom(c.Context()).Error("haiku: request failed",
+			slog.String("path", c.Request.URL.Path), slog.Any("error", err))
+	}
+	c.abort(e)
+}
+
+func (c *Context) abort(e *Error) {
+	if !c.aborted && !c.wrote.wrote && e != nil {
+		writeError(c.Writer, e)
 	}
 	c.aborted = true
-	if !c.wrote.wrote {
-		writeError(c.Writer, ErrorFrom(err))
+}
+
+// answered returns an error if there is nothing left to answer.
+func (c *Context) answered() error {
+	switch {
+	case c.aborted:
+		return errAborted
+	case c.wrote.wrote:
+		return errAnswered
 	}
+	return nil
 }
 
 // JSON answers with v as JSON.
 func (c *Context) JSON(status int, v any) error {
-	if c.aborted {
-		return errAborted
+	if err := c.answered(); err != nil {
+		return err
 	}
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -116,7 +135,10 @@ func (c *Context) JSON(status int, v any) error {
 	return writeJSON(c.Writer, status, body)
 }
 
-var errAborted = ErrInternal.With("", "the request has been aborted")
+var (
+	errAborted  = ErrInternal.With("", "the request has been aborted")
+	errAnswered = ErrInternal.With("", "the request has been answered already")
+)
 
 // statusError is the error that stands for a bare status.
 func statusError(code int) *Error {
@@ -139,10 +161,19 @@ func statusError(code int) *Error {
 	return &Error{Status: code, Type: kind, Message: text}
 }
 
-// writeError writes the OpenAI error object.
+// writeError writes the OpenAI error object. Headers that a handler had set
+// for another body go; a status below 400 is no error and has no object.
 func writeError(w http.ResponseWriter, e *Error) {
-	setRetryAfter(w.Header(), e)
-	_ = writeJSON(w, e.Status, AppendError(nil, e)) // the client may be gone, which is no news
+	h := w.Header()
+	for _, name := range [...]string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified"} {
+		h.Del(name)
+	}
+	setRetryAfter(h, e)
+	if e.wireStatus() < 400 {
+		w.WriteHeader(e.Status)
+		return
+	}
+	_ = writeJSON(w, e.wireStatus(), AppendError(nil, e)) // the client may be gone, which is no news
 }
 
 func setRetryAfter(h http.Header, e *Error) {
@@ -184,7 +215,7 @@ func AppendError(dst []byte, e *Error) []byte {
 		return &s
 	}
 	body, err := json.Marshal(errorBody{errorFields{e.Message, e.Type, nullable(e.Param), nullable(e.Code)}},
-		jsontext.AllowInvalidUTF8(true))
+		jsontext.AllowInvalidUTF8(true), jsontext.EscapeForJS(true)) // U+2028 ends a line for some readers
 	if err != nil { // only strings, and all of them accepted
 		body = []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":null}}`)
 	}

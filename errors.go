@@ -88,6 +88,14 @@ func (e *Error) Is(target error) bool {
 	return ok && e != nil && t != nil && e.Code == t.Code && e.Code != ""
 }
 
+// wireStatus is Status, or 500 where it is none that ends a response.
+func (e *Error) wireStatus() int {
+	if e.Status < 200 || e.Status > 999 {
+		return http.StatusInternalServerError
+	}
+	return e.Status
+}
+
 // With returns a copy of e that names the field at fault (empty for none) and
 // says in words for the client what was wrong.
 func (e *Error) With(param, format string, args ...any) *Error {

@@ -34,8 +34,8 @@ const (
 // The server's read and write timeouts do not apply to the stream; each flush
 // has a deadline of its own instead. See [StreamOptions].
 func (c *Context) Stream(s *StreamWriter) error {
-	if c.aborted {
-		return errAborted
+	if err := c.answered(); err != nil {
+		return err
 	}
 	a := &answer{c: c, s: s, enc: s.req.Encoder}
 	if a.enc == nil {
@@ -44,7 +44,7 @@ func (c *Context) Stream(s *StreamWriter) error {
 	events := strings.HasPrefix(a.enc.ContentType(), eventStream)
 	if events && !sse.CanFlush(c.Writer) {
 		LoggerFrom(c.Context()).Error("haiku: cannot stream", slog.String("error", ErrCannotFlush.Message))
-		c.AbortWithError(ErrCannotFlush)
+		c.abort(ErrCannotFlush)
 		return ErrCannotFlush
 	}
 	if err := s.start(); err != nil {
@@ -72,12 +72,17 @@ type answer struct {
 }
 
 // run reads the stream to its end. A panic of the encoder becomes an error of
-// this stream.
+// this stream: a response with its status as long as nothing has been sent.
 func (a *answer) run(events bool) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			p := &PanicError{Value: v, Stack: debug.Stack()}
 			a.s.report(p)
+			a.s.cancel(p)
+			<-a.s.done // usage is the model's until then
+			if !a.out.Opened() {
+				a.out.Buf = a.out.Buf[:0]
+			}
 			err = a.end(events, p)
 		}
 	}()
@@ -87,7 +92,7 @@ func (a *answer) run(events bool) (err error) {
 		defer a.beat.stop()
 	}
 	for {
-		a.drain(r)
+		a.drain(r, events)
 		if done, err := a.s.ring.Done(); done {
 			return a.end(events, err)
 		}
@@ -107,10 +112,11 @@ func (a *answer) run(events bool) (err error) {
 	}
 }
 
-// drain encodes what is ready, so that it leaves in one flush.
-func (a *answer) drain(r *reader) {
+// drain encodes what is ready, so that it leaves in one flush. An answer that
+// leaves as a whole is gathered without a bound but the request's MaxTokens.
+func (a *answer) drain(r *reader, events bool) {
 	var t shown
-	for len(a.out.Buf) < maxFlushBytes && r.take(&t) {
+	for (!events || len(a.out.Buf) < maxFlushBytes) && r.take(&t) {
 		if len(t.text) == 0 && len(t.logprobs) == 0 && t.finish == "" {
 			continue // all of it has to wait
 		}
@@ -153,12 +159,17 @@ func (a *answer) writeFailed(err error) error {
 func (a *answer) end(events bool, err error) error {
 	if events && err != nil && !a.out.Opened() && len(a.out.Buf) == 0 {
 		a.out.Restore()
-		a.c.AbortWithError(err)
+		a.c.abort(ErrorFrom(err))
 		return err
 	}
 	e := ErrorFrom(err)
 	if err == nil {
 		a.begin()
+	} else {
+		a.c.aborted = true
+		if !events {
+			a.out.Buf = a.out.Buf[:0] // the error is all there is to say
+		}
 	}
 	a.out.Buf = a.enc.End(a.out.Buf, a.s.usage, e)
 	var failed error
@@ -176,7 +187,7 @@ func (a *answer) end(events bool, err error) error {
 func (a *answer) reply(e *Error) error {
 	status := 200
 	if e != nil {
-		status = e.Status
+		status = e.wireStatus()
 		setRetryAfter(a.c.Writer.Header(), e)
 	}
 	if err := a.out.Reply(status); err != nil {
