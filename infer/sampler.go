@@ -128,21 +128,56 @@ func (s *sampler) candidates(dst []candidate, logits []float32, best float32) []
 		bound := (1 - topP) * sum / float64(len(logits))
 		dst = slices.DeleteFunc(dst, func(c candidate) bool { return c.share < bound && c.share < 1 })
 	}
+	if cutK {
+		dst = bestOf(dst, s.opts.TopK)
+	}
 	slices.SortFunc(dst, func(a, b candidate) int {
-		switch {
-		case a.share > b.share:
+		if a.before(b) {
 			return -1
-		case a.share < b.share:
-			return 1
-		default:
-			return int(a.id - b.id)
 		}
+		return 1
 	})
 	if cutK {
-		dst = dst[:s.opts.TopK]
 		sum = total(dst)
 	}
 	return nucleus(dst, topP, sum)
+}
+
+// before orders candidates: the most probable first, equal ones by id.
+func (c candidate) before(d candidate) bool {
+	return c.share > d.share || (c.share == d.share && c.id < d.id)
+}
+
+// bestOf returns the k first of cs in no order. It keeps them in a heap with
+// the last of them on top, so that most of a large vocabulary costs one
+// comparison each.
+func bestOf(cs []candidate, k int) []candidate {
+	heap := cs[:k]
+	sink := func(i int) {
+		for {
+			last := i
+			for child := 2*i + 1; child <= 2*i+2 && child < k; child++ {
+				if heap[last].before(heap[child]) {
+					last = child
+				}
+			}
+			if last == i {
+				return
+			}
+			heap[i], heap[last] = heap[last], heap[i]
+			i = last
+		}
+	}
+	for i := k/2 - 1; i >= 0; i-- {
+		sink(i)
+	}
+	for _, c := range cs[k:] {
+		if c.before(heap[0]) {
+			heap[0] = c
+			sink(0)
+		}
+	}
+	return heap
 }
 
 // nucleus keeps the first candidates whose shares reach p of sum.
