@@ -53,3 +53,7 @@ func expSum(s *float32, n int, shift float32) float32
 //
 //go:noescape
 func siluMul(gate, up *float32, n int)
+
+// Pause waits for a fraction of a microsecond without work, leaving the core
+// to its other hardware thread: for loops that watch another goroutine.
+func Pause()

@@ -32,3 +32,7 @@ func decodeQ4(dst *float32, src *byte, blocks int)    { panic(noAssembly) }
 func addWeighted(dst, rows, p *float32, n, d int)     { panic(noAssembly) }
 func expSum(s *float32, n int, shift float32) float32 { panic(noAssembly) }
 func siluMul(gate, up *float32, n int)                { panic(noAssembly) }
+
+// Pause does nothing here; on amd64 it leaves the core to its other hardware
+// thread for a fraction of a microsecond.
+func Pause() {}

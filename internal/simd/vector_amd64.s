@@ -240,3 +240,15 @@ restLoop:
 weightedDone:
 	VZEROUPPER
 	RET
+
+// func Pause()
+TEXT ·Pause(SB), NOSPLIT, $0-0
+	PAUSE
+	PAUSE
+	PAUSE
+	PAUSE
+	PAUSE
+	PAUSE
+	PAUSE
+	PAUSE
+	RET

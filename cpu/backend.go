@@ -1,0 +1,143 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/intelliparadigm/haiku/infer"
+	"github.com/intelliparadigm/haiku/internal/model"
+	"github.com/intelliparadigm/haiku/internal/simd"
+)
+
+// Options say how much of the machine a model may use. The zero value is
+// sensible everywhere.
+type Options struct {
+	// Threads is the number of goroutines that compute, the caller of Step
+	// included. 0 means GOMAXPROCS.
+	Threads int
+	// ContextTokens is the most positions a sequence may have. 0 means what the
+	// model was trained for, or less if KVBytes has no room for it.
+	ContextTokens int
+	// KVBytes bounds the memory for keys and values. 0 means 1 GiB. Memory is
+	// taken for at most 16 sequences of ContextTokens, and touched when used.
+	KVBytes int64
+	// BlockTokens is the number of positions in a KV block. 0 means 32.
+	BlockTokens int
+	// MaxBatchTokens is the most tokens of one step over all items, for which
+	// activations are kept. 0 means 512, or fewer where that takes over 256 MiB.
+	MaxBatchTokens int
+}
+
+const (
+	defaultKVBytes        = 1 << 30
+	defaultBlockTokens    = 32
+	defaultMaxBatchTokens = 512
+	// activationBytes bounds the activations of a default MaxBatchTokens.
+	activationBytes = 256 << 20
+	// fullContexts is the number of sequences of full length that the pool has
+	// room for unless KVBytes is less.
+	fullContexts = 16
+	// maxOption bounds every option, so that sums of them cannot overflow.
+	maxOption = 1 << 20
+)
+
+// Backend loads models for the processor. It is immutable and safe for
+// concurrent use.
+type Backend struct {
+	options Options
+	level   simd.Level
+}
+
+var _ infer.Backend = (*Backend)(nil)
+
+// New returns a backend with default options.
+func New() *Backend { return Options{}.New() }
+
+// New returns a backend with these options.
+func (o Options) New() *Backend { return &Backend{options: o, level: simd.Best()} }
+
+// Load checks the model in file and allocates its KV blocks. Weights are used
+// where they lie, so file stays open until the executor is closed.
+//
+// Errors match [infer.ErrUnsupportedModel] and name what is missing, or
+// [infer.ErrOutOfMemory] and name the bytes wanted and allowed.
+func (b *Backend) Load(ctx context.Context, file *infer.ModelFile) (infer.Executor, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m, err := model.Load(file)
+	if err != nil {
+		return nil, fmt.Errorf("cpu: %w: %w", infer.ErrUnsupportedModel, err)
+	}
+	options, err := b.options.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	spec, err := plan(options, &m.Config)
+	if err != nil {
+		return nil, err
+	}
+	spec.Name = "cpu/" + b.level.String()
+	return newExecutor(m, spec, b.level, options.Threads), nil
+}
+
+// withDefaults fills in zeros and refuses what makes no sense.
+func (o Options) withDefaults() (Options, error) {
+	for _, field := range []struct {
+		name   string
+		value  *int
+		preset int
+	}{
+		{"Threads", &o.Threads, runtime.GOMAXPROCS(0)},
+		{"ContextTokens", &o.ContextTokens, 0},
+		{"BlockTokens", &o.BlockTokens, defaultBlockTokens},
+		{"MaxBatchTokens", &o.MaxBatchTokens, 0},
+	} {
+		if *field.value < 0 || *field.value > maxOption {
+			return o, fmt.Errorf("cpu: option %s is %d, want 0 to %d", field.name, *field.value, maxOption)
+		}
+		if *field.value == 0 {
+			*field.value = field.preset
+		}
+	}
+	o.Threads = min(o.Threads, maxThreads)
+	if o.KVBytes < 0 {
+		return o, fmt.Errorf("cpu: option KVBytes is %d, want 0 or more", o.KVBytes)
+	}
+	if o.KVBytes == 0 {
+		o.KVBytes = defaultKVBytes
+	}
+	return o, nil
+}
+
+// plan decides how many blocks there are and how long a sequence may be.
+func plan(o Options, c *model.Config) (infer.Spec, error) {
+	bytesPerBlock := int64(kvFloatsPerToken(c)) * 4 * int64(o.BlockTokens)
+	context := min(c.Context, maxOption)
+	if o.ContextTokens > c.Context {
+		return infer.Spec{}, fmt.Errorf("cpu: option ContextTokens is %d, the model has %d", o.ContextTokens, c.Context)
+	}
+	affordable := o.KVBytes / bytesPerBlock
+	if o.ContextTokens > 0 {
+		context = o.ContextTokens
+	} else {
+		context = int(min(int64(context), max(1, affordable)*int64(o.BlockTokens)))
+	}
+	perContext := int64((context + o.BlockTokens - 1) / o.BlockTokens)
+	if perContext > affordable {
+		return infer.Spec{}, fmt.Errorf("cpu: %w: keys and values of %d tokens need %d bytes, option KVBytes allows %d",
+			infer.ErrOutOfMemory, context, perContext*bytesPerBlock, o.KVBytes)
+	}
+	batch := o.MaxBatchTokens
+	if batch == 0 {
+		batch = min(defaultMaxBatchTokens, max(1, activationBytes/(4*activationFloats(c))))
+	}
+	return infer.Spec{
+		VocabSize:      c.Vocab,
+		ContextTokens:  context,
+		BlockTokens:    o.BlockTokens,
+		Blocks:         int(min(fullContexts*perContext, affordable)),
+		MaxBatchTokens: batch,
+	}, nil
+}
