@@ -120,46 +120,44 @@ func TestAlternativesThatDoNotFitAreLeftOut(t *testing.T) {
 	require.Len(t, got, (512-11)/30)
 }
 
-// step tells a scripted model and its reader whose turn it is.
-type step struct{ model, reader chan struct{} }
-
-func newStep() step { return step{make(chan struct{}), make(chan struct{})} }
-
 func TestTryPushFullAndOnSpaceAtHalf(t *testing.T) {
 	const slots = 7 // and one in reserve for the finish
-	turn := newStep()
+	begun, filled, half := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var results []haiku.PushResult
 	calls := 0
 	m := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
 		w.OnSpace(func() { calls++ })
-		for i := range slots {
-			require.Equal(t, haiku.Pushed, w.TryPush(haiku.Piece{ID: int32(i)}))
+		push := func(id int32) { results = append(results, w.TryPush(haiku.Piece{ID: id})) }
+		push(100)
+		<-begun // the reader holds it and reads no other
+		for id := range int32(slots + 2) {
+			push(id)
 		}
-		require.Equal(t, haiku.Full, w.TryPush(haiku.Piece{ID: slots}))
-		require.Equal(t, haiku.Full, w.TryPush(haiku.Piece{ID: slots}))
-		close(turn.reader)
-		<-turn.model
-		require.Equal(t, haiku.Pushed, w.TryPush(haiku.Piece{ID: slots}))
+		close(filled)
+		<-half
+		push(slots)
 		w.Finish(0, haiku.FinishStop)
 		return nil
 	})
 	ctx := haiku.WithStreamOptions(t.Context(), haiku.StreamOptions{Buffer: slots})
-	n, ids := 0, []int32(nil)
+	var ids []int32
 	for tok, err := range haiku.NewStream(ctx, m, &haiku.Request{}).Tokens() {
 		require.NoError(t, err)
-		if n == 0 {
-			<-turn.reader
-		}
-		// A token is given back before it is yielded.
-		switch n++; {
-		case n < slots-slots/2:
-			require.Zero(t, calls, "after %d tokens", n)
-		case n == slots-slots/2:
+		switch len(ids) {
+		case 0:
+			close(begun)
+			<-filled
+		case slots - slots/2: // a token is given back before it is yielded
 			require.Equal(t, 1, calls)
-			close(turn.model)
+			close(half)
+		default:
+			require.Equal(t, len(ids) > slots-slots/2, calls == 1, "after %d tokens", len(ids))
 		}
 		ids = append(ids, tok.ID)
 	}
-	require.Equal(t, []int32{0, 1, 2, 3, 4, 5, 6, slots, haiku.NoToken}, ids)
+	const ok, full = haiku.Pushed, haiku.Full
+	require.Equal(t, []haiku.PushResult{ok, ok, ok, ok, ok, ok, ok, ok, full, full, ok}, results)
+	require.Equal(t, []int32{100, 0, 1, 2, 3, 4, 5, 6, slots, haiku.NoToken}, ids)
 	require.Equal(t, 1, calls)
 }
 
@@ -256,7 +254,7 @@ func TestTheStallEndsWhenTheReaderHasCaughtUp(t *testing.T) {
 		})
 		a := slowly(haiku.NewStream(ctx, m, &haiku.Request{}), time.Second)
 		require.NoError(t, a.err)
-		require.Equal(t, "xxxy", a.text(0))
+		require.Regexp(t, "^x{3,4}y$", a.text(0))
 	})
 }
 
