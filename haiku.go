@@ -22,7 +22,8 @@ type HandlerFunc func(c *Context)
 func (f HandlerFunc) ServeInference(c *Context) { f(c) }
 
 // Middleware wraps a handler with something that happens before, after or
-// instead of it.
+// instead of it. A [Mux] may call it more than once for the same route; the
+// last result serves, so what must be shared is made outside of it.
 type Middleware func(next InferenceHandler) InferenceHandler
 
 // Mux routes requests to inference handlers. It is an http.Handler that a host
