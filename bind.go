@@ -25,7 +25,8 @@ const (
 // (4 MiB if not set). It reads the body to its end, which lets the server
 // notice a client that leaves.
 //
-// Its error is an [Error] with status 400, 413 or 415 that names the field.
+// Its error is an [Error] with status 400, 413 or 415 that names the field, or
+// the one that [ErrorFrom] makes of the end of the request's context.
 func (c *Context) Bind(v any) error {
 	if err := jsonContent(c.Request.Header); err != nil {
 		return err
@@ -62,8 +63,11 @@ func jsonContent(h http.Header) error {
 }
 
 func (c *Context) body() ([]byte, error) {
+	if c.Request.Body == nil { // not from a server
+		return nil, nil
+	}
 	limit := c.bodyLimit
-	if limit == 0 {
+	if limit <= 0 {
 		limit = defaultBodyBytes
 	}
 	tooLarge := ErrBodyTooLarge.With("", "the body is larger than %d bytes", limit)

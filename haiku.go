@@ -163,7 +163,8 @@ func Provide(m Model) Middleware {
 	return around(func(c *Context) { c.setContext(WithModel(c.Context(), m)) })
 }
 
-// BodyLimit is middleware that bounds the request body [Context.Bind] reads.
+// BodyLimit is middleware that bounds the request body [Context.Bind] reads; 0
+// means 4 MiB.
 func BodyLimit(bytes int64) Middleware {
 	return around(func(c *Context) { c.bodyLimit = bytes })
 }
