@@ -59,7 +59,7 @@ func (e *executor) attend(layer int) error {
 	tasks := len(e.tiles) * e.model.KVHeads
 	macs := 2 * keys * e.model.Heads * e.model.HeadDim
 	grain := max(1, tasks/(e.pool.threads()*chunksPerThread))
-	if macs < 2*minChunkMACs {
+	if macs < 2*e.shareMACs {
 		grain = tasks
 	}
 	return e.pool.do(&e.attention, tasks, grain)

@@ -19,6 +19,8 @@ type executor struct {
 	pool   *pool
 	closed bool
 
+	shareMACs int // see the constant
+
 	frequencies []float64 // [RopeDims/2] radians per position
 	act         activations
 	scratch     []workerScratch // [threads]
@@ -74,6 +76,7 @@ func newExecutor(m *model.Model, spec infer.Spec, level simd.Level, threads int)
 		model: m, spec: spec, level: level,
 		kv:          newKVCache(c, spec.Blocks, spec.BlockTokens),
 		pool:        newPool(threads),
+		shareMACs:   shareMACs,
 		frequencies: c.Frequencies(),
 		act: activations{
 			x: make([]float32, n*c.Dim), h: make([]float32, n*c.Dim),

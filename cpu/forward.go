@@ -123,13 +123,9 @@ type tokenTask struct {
 	layer  int
 }
 
-// minTokenElements is how many elements an operation on single tokens must go
-// through to be worth sharing.
-const minTokenElements = 16 << 10
-
 func (e *executor) perToken(op tokenOp, tokens int, weight []float32) error {
 	e.tokens.op, e.tokens.weight = op, weight
-	return e.pool.do(&e.tokens, tokens, max(1, minTokenElements/e.model.Dim))
+	return e.pool.do(&e.tokens, tokens, max(1, e.shareMACs/(4*e.model.Dim))) // an element costs a few multiply-adds
 }
 
 func (t *tokenTask) run(_, lo, hi int) {

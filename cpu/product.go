@@ -2,9 +2,9 @@ package cpu
 
 import "github.com/intelliparadigm/haiku/internal/simd"
 
-// minChunkMACs is the number of multiply-adds below which a product is not
-// worth sharing: some microseconds of one core.
-const minChunkMACs = 64 << 10
+// shareMACs is the number of multiply-adds below which work is not worth
+// sharing: some microseconds of one core.
+const shareMACs = 64 << 10
 
 // chunksPerThread is how finely work is cut, so that a thread that was slow or
 // late leaves its share to the others.
@@ -18,7 +18,7 @@ const logitRows = 64
 // pool. Ranges are whole multiples of the kernels' four rows.
 func (e *executor) rowGrain(rows, macsPerRow int) int {
 	shares := e.pool.threads() * chunksPerThread
-	grain := max((rows+shares-1)/shares, minChunkMACs/max(1, macsPerRow))
+	grain := max((rows+shares-1)/shares, e.shareMACs/max(1, macsPerRow))
 	return (grain + 3) &^ 3
 }
 
