@@ -227,7 +227,7 @@ func (f *File) alignment(d *decoder) (uint64, error) {
 	}
 	n, err := f.Int(key)
 	if err != nil {
-		return 0, err
+		return 0, d.fail(key, "%v", err)
 	}
 	if n < 1 || n > maxAlignment || n&(n-1) != 0 {
 		return 0, d.fail(key, "%d is not a power of two up to %d", n, maxAlignment)
