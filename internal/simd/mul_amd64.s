@@ -208,7 +208,7 @@ done:
 // counts; Y0-Y3 accumulate, Y4-Y7 hold up to 32 activations.
 
 // ROWS4 finds the four rows from SI and the distance AX. R11 is the distance
-// to the next four, which the quantised kernels fetch ahead: four streams in
+// to the next four, which the kernels fetch ahead: four streams in
 // one page are more than hardware prefetchers follow, and the many instructions
 // of a block leave few loads in flight.
 #define ROWS4 \
@@ -223,6 +223,19 @@ done:
 	VMOVUPS X0, (DI) \
 	VZEROUPPER
 
+// F16EIGHT adds eight products of each row at offset AX.
+#define F16EIGHT \
+	VMOVUPS     (DX)(AX*2), Y4 \
+	VCVTPH2PS   (SI)(AX*1), Y8 \
+	VCVTPH2PS   (R8)(AX*1), Y9 \
+	VCVTPH2PS   (R9)(AX*1), Y10 \
+	VCVTPH2PS   (R10)(AX*1), Y11 \
+	VFMADD231PS Y4, Y8, Y0 \
+	VFMADD231PS Y4, Y9, Y1 \
+	VFMADD231PS Y4, Y10, Y2 \
+	VFMADD231PS Y4, Y11, Y3 \
+	ADDQ        $16, AX
+
 // func dot4F16(dst *[quad]float32, w unsafe.Pointer, rowBytes int, x *float32, cols int)
 TEXT ·dot4F16(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
@@ -232,20 +245,32 @@ TEXT ·dot4F16(SB), NOSPLIT, $0-40
 	ROWS4
 	MOVQ cols+32(FP), CX
 	XORQ AX, AX
+	SUBQ $32, CX
+	JLT  f16Rest
 
 f16Loop:
-	VMOVUPS     (DX)(AX*2), Y4
-	VCVTPH2PS   (SI)(AX*1), Y8
-	VCVTPH2PS   (R8)(AX*1), Y9
-	VCVTPH2PS   (R9)(AX*1), Y10
-	VCVTPH2PS   (R10)(AX*1), Y11
-	VFMADD231PS Y4, Y8, Y0
-	VFMADD231PS Y4, Y9, Y1
-	VFMADD231PS Y4, Y10, Y2
-	VFMADD231PS Y4, Y11, Y3
-	ADDQ        $16, AX
-	SUBQ        $8, CX
-	JNZ         f16Loop
+	PREFETCHT0 (SI)(R11*1)
+	PREFETCHT0 (R8)(R11*1)
+	PREFETCHT0 (R9)(R11*1)
+	PREFETCHT0 (R10)(R11*1)
+	ADDQ       $64, R11
+	F16EIGHT
+	F16EIGHT
+	F16EIGHT
+	F16EIGHT
+	SUBQ       $32, CX
+	JGE        f16Loop
+
+f16Rest:
+	ADDQ $32, CX
+
+f16RestLoop:
+	SUBQ $8, CX
+	JLT  f16Done
+	F16EIGHT
+	JMP  f16RestLoop
+
+f16Done:
 	STORE4
 	RET
 
