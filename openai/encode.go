@@ -1,0 +1,250 @@
+package openai
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/intelliparadigm/haiku"
+)
+
+// newID makes an id for an answer.
+func newID(prefix string) string {
+	var b [12]byte
+	rand.Read(b[:]) // never fails: it aborts the program when the system has no randomness
+	return prefix + hex.EncodeToString(b[:])
+}
+
+// dialect is where the two kinds of completion differ on the wire.
+type dialect struct {
+	chunkObject, wholeObject string
+	// open and shut stand around the escaped text of a streamed delta, and
+	// around that of a whole answer.
+	deltaOpen, deltaShut string
+	wholeOpen, wholeShut string
+	role                 bool // a first chunk says whose turn it is
+	emptyDelta           string
+	logprobs             func(dst []byte, st *choiceState, lps []haiku.TokenLogprob) []byte
+	logprobsOpen         string
+	logprobsShut         func(dst []byte, st *choiceState) []byte
+}
+
+// encoder writes one answer. It belongs to one stream.
+type encoder struct {
+	*dialect
+	stream, usage, logs bool
+	model               string // if the stream's head does not tell
+	created             int64
+	head                []byte // of every chunk, up to the index of its choice
+	choices             []choiceState
+	chunk               []byte // reused for log-probabilities
+}
+
+// choiceState is what is known of one choice so far.
+type choiceState struct {
+	begun  []byte // the head of its text chunks, up to the text
+	text   []byte // of a whole answer, escaped
+	lps    []byte // of a whole answer, encoded
+	finish haiku.FinishReason
+	legacy legacyLogprobs
+}
+
+var now = func() int64 { return time.Now().Unix() }
+
+func newEncoder(d *dialect, p *Params, req *haiku.Request) *encoder {
+	e := &encoder{dialect: d, stream: p.Stream, logs: req.Logprobs, model: req.Model, created: now(), choices: make([]choiceState, max(req.Choices, 1))}
+	e.usage = p.StreamOptions != nil && p.StreamOptions.IncludeUsage
+	return e
+}
+
+// ContentType is that of an event stream or of JSON, as the request asked.
+func (e *encoder) ContentType() string {
+	if e.stream {
+		return "text/event-stream"
+	}
+	return "application/json"
+}
+
+// Begin prepares the bytes that all chunks share.
+func (e *encoder) Begin(dst []byte, h haiku.Head) []byte {
+	if h.Model != "" {
+		e.model = h.Model
+	}
+	object := e.wholeObject
+	if e.stream {
+		object = e.chunkObject
+		e.head = append(e.head, "data: "...)
+	}
+	e.head = append(e.head, `{"id":`...)
+	e.head = appendJSON(e.head, h.ID)
+	e.head = append(e.head, `,"object":"`+object+`","created":`...)
+	e.head = strconv.AppendInt(e.head, e.created, 10)
+	e.head = append(e.head, `,"model":`...)
+	e.head = appendJSON(e.head, e.model)
+	e.head = append(e.head, `,"choices":[`...)
+	return dst
+}
+
+// appendJSON appends s as a JSON string; what is not UTF-8 in a model's name
+// is replaced.
+func appendJSON(dst []byte, s string) []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		b = strconv.AppendQuoteToASCII(nil, s)
+	}
+	return append(dst, b...)
+}
+
+// Token writes a delta as one chunk, and its finish reason as another; a whole
+// answer keeps it for End.
+func (e *encoder) Token(dst []byte, d *haiku.Delta) []byte {
+	st := &e.choices[d.Choice]
+	if !e.stream {
+		st.text = append(st.text, d.Escaped...)
+		if e.logs {
+			st.lps = e.logprobs(st.lps, st, d.Logprobs)
+		}
+		if d.Finish != "" {
+			st.finish = d.Finish
+		}
+		return dst
+	}
+	if st.begun == nil {
+		dst = e.beginChoice(dst, d.Choice)
+	}
+	if len(d.Escaped) > 0 || len(d.Logprobs) > 0 {
+		dst = append(dst, st.begun...)
+		dst = append(dst, d.Escaped...)
+		dst = append(dst, e.deltaShut...)
+		dst = e.appendLogprobs(dst, st, d.Logprobs)
+		dst = e.endChunk(dst, "null")
+	}
+	if d.Finish != "" {
+		dst = e.chunkHead(dst, d.Choice)
+		dst = append(dst, e.emptyDelta...)
+		dst = append(dst, `,"logprobs":null`...)
+		dst = e.endChunk(dst, finishWord(d.Finish))
+	}
+	return dst
+}
+
+// beginChoice prepares a choice's text chunks and says whose turn it is.
+func (e *encoder) beginChoice(dst []byte, choice int) []byte {
+	st := &e.choices[choice]
+	st.begun = append(e.chunkHead(nil, choice), e.deltaOpen...)
+	if !e.role {
+		return dst
+	}
+	dst = e.chunkHead(dst, choice)
+	dst = append(dst, `"delta":{"role":"assistant","content":""},"logprobs":null`...)
+	return e.endChunk(dst, "null")
+}
+
+func (e *encoder) chunkHead(dst []byte, choice int) []byte {
+	dst = append(dst, e.head...)
+	dst = append(dst, `{"index":`...)
+	dst = strconv.AppendInt(dst, int64(choice), 10)
+	return append(dst, ',')
+}
+
+func (e *encoder) appendLogprobs(dst []byte, st *choiceState, lps []haiku.TokenLogprob) []byte {
+	if !e.logs {
+		return append(dst, `,"logprobs":null`...)
+	}
+	e.chunk = e.logprobs(e.chunk[:0], st, lps)
+	dst = append(dst, `,"logprobs":`+e.logprobsOpen...)
+	dst = append(dst, e.chunk...)
+	return e.logprobsShut(dst, st)
+}
+
+// endChunk closes a chunk. With include_usage, chunks but the last say that
+// their usage is null, as OpenAI's do.
+func (e *encoder) endChunk(dst []byte, finish string) []byte {
+	dst = append(dst, `,"finish_reason":`...)
+	dst = append(dst, finish...)
+	if e.usage {
+		return append(dst, "}],\"usage\":null}\n\n"...)
+	}
+	return append(dst, "}]}\n\n"...)
+}
+
+// finishWord is a finish reason as JSON.
+func finishWord(f haiku.FinishReason) string {
+	switch f {
+	case "":
+		return "null"
+	case haiku.FinishStop:
+		return `"stop"`
+	case haiku.FinishLength:
+		return `"length"`
+	default:
+		return `"` + string(f) + `"`
+	}
+}
+
+// End writes the usage and the end mark of a stream, or the whole answer, or
+// the error.
+func (e *encoder) End(dst []byte, u haiku.Usage, err *haiku.Error) []byte {
+	switch {
+	case err != nil && e.stream:
+		dst = append(dst, "data: "...)
+		dst = haiku.AppendError(dst, err)
+		return append(dst, "\n\n"...)
+	case err != nil:
+		return haiku.AppendError(dst, err)
+	case !e.stream:
+		return e.whole(dst, u)
+	}
+	if e.usage {
+		dst = append(dst, e.head...)
+		dst = append(dst, `],"usage":`...)
+		dst = appendUsage(dst, u)
+		dst = append(dst, "}\n\n"...)
+	}
+	return append(dst, "data: [DONE]\n\n"...)
+}
+
+func (e *encoder) whole(dst []byte, u haiku.Usage) []byte {
+	dst = append(dst, e.head...)
+	for i := range e.choices {
+		st := &e.choices[i]
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"index":`...)
+		dst = strconv.AppendInt(dst, int64(i), 10)
+		dst = append(dst, ',')
+		dst = append(dst, e.wholeOpen...)
+		dst = append(dst, st.text...)
+		dst = append(dst, e.wholeShut...)
+		dst = append(dst, `,"logprobs":`...)
+		if e.logs {
+			dst = append(dst, e.logprobsOpen...)
+			dst = append(dst, st.lps...)
+			dst = e.logprobsShut(dst, st)
+		} else {
+			dst = append(dst, "null"...)
+		}
+		dst = append(dst, `,"finish_reason":`...)
+		dst = append(dst, finishWord(st.finish)...)
+		dst = append(dst, '}')
+	}
+	dst = append(dst, `],"usage":`...)
+	dst = appendUsage(dst, u)
+	return append(dst, '}')
+}
+
+func appendUsage(dst []byte, u haiku.Usage) []byte {
+	dst = append(dst, `{"prompt_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(u.PromptTokens), 10)
+	dst = append(dst, `,"completion_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(u.CompletionTokens), 10)
+	dst = append(dst, `,"total_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(u.PromptTokens+u.CompletionTokens), 10)
+	dst = append(dst, `,"prompt_tokens_details":{"cached_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(u.CachedTokens), 10)
+	return append(dst, "}}"...)
+}
