@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// load is what a client process is asked to do: conns connections, each with
+// requests one after the other.
+type load struct {
+	URL      string
+	Body     string // empty for GET
+	Conns    int
+	Requests int // per connection
+}
+
+// loadResult is what it reports.
+type loadResult struct {
+	Seconds float64
+	Bytes   int64
+	Events  int64 // occurrences of "data: "
+}
+
+// drive runs l in a process of its own and waits for it.
+func drive(l load) (loadResult, error) {
+	var r loadResult
+	in, err := json.Marshal(l)
+	if err != nil {
+		return r, err
+	}
+	cmd := exec.Command(os.Args[0], "client", "-load", string(in))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return r, fmt.Errorf("client: %w", err)
+	}
+	return r, json.Unmarshal(out, &r)
+}
+
+func clientMain(args []string) error {
+	flags := flag.NewFlagSet("client", flag.ContinueOnError)
+	text := flags.String("load", "", "JSON of the load")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var l load
+	if err := json.Unmarshal([]byte(*text), &l); err != nil {
+		return err
+	}
+	r, err := l.run()
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+func (l load) run() (loadResult, error) {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: l.Conns, DisableCompression: true}}
+	defer client.CloseIdleConnections()
+	results := make([]loadResult, l.Conns)
+	errs := make([]error, l.Conns)
+	start := time.Now()
+	var wg sync.WaitGroup
+	for i := range l.Conns {
+		wg.Go(func() {
+			for range l.Requests {
+				if errs[i] = l.one(client, &results[i]); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	total := loadResult{Seconds: time.Since(start).Seconds()}
+	for i, r := range results {
+		if errs[i] != nil {
+			return total, errs[i]
+		}
+		total.Bytes += r.Bytes
+		total.Events += r.Events
+	}
+	return total, nil
+}
+
+func (l load) one(client *http.Client, r *loadResult) error {
+	method, body := http.MethodGet, io.Reader(nil)
+	if l.Body != "" {
+		method, body = http.MethodPost, strings.NewReader(l.Body)
+	}
+	req, err := http.NewRequest(method, l.URL, body)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return fmt.Errorf("%s: %s %s", l.URL, resp.Status, text)
+	}
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := resp.Body.Read(buf)
+		r.Bytes += int64(n)
+		r.Events += int64(strings.Count(string(buf[:n]), "data: "))
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

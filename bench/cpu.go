@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/cpu"
+	"github.com/intelliparadigm/haiku/infer"
+	"github.com/intelliparadigm/haiku/internal/model"
+	"github.com/intelliparadigm/haiku/internal/simd"
+	"github.com/intelliparadigm/haiku/openai"
+	"github.com/intelliparadigm/haiku/tinymodel"
+)
+
+// subject is a model under measurement.
+type subject struct {
+	name string
+	open func(infer.Options, infer.Backend) (*infer.Engine, error)
+	// prefill and decode are the tokens to measure.
+	prefill, decode int
+}
+
+func tiny() subject {
+	return subject{"haiku-tiny Q8_0", func(o infer.Options, b infer.Backend) (*infer.Engine, error) {
+		return o.OpenBytes(tinymodel.GGUF(), b)
+	}, 200, 200}
+}
+
+// synthetic writes the 100M-parameter model in a format and returns it with a
+// function that removes it.
+func synthetic(name string, format simd.Format, dir string) (subject, error) {
+	path := filepath.Join(dir, "synthetic-100m-"+name+".gguf")
+	if _, err := os.Stat(path); err != nil {
+		file, err := os.Create(path)
+		if err != nil {
+			return subject{}, err
+		}
+		if err := model.WriteSynthetic(file, model.Synthetic100M(format)); err != nil {
+			file.Close()
+			return subject{}, err
+		}
+		if err := file.Close(); err != nil {
+			return subject{}, err
+		}
+	}
+	open := func(o infer.Options, b infer.Backend) (*infer.Engine, error) { return o.Open(path, b) }
+	return subject{"synthetic 100M " + name, open, 512, 128}, nil
+}
+
+func cpuTable(s settings) error {
+	dir, clean, err := s.directory()
+	if err != nil {
+		return err
+	}
+	defer clean()
+	subjects := []subject{tiny()}
+	for _, f := range []struct {
+		name   string
+		format simd.Format
+	}{{"F16", simd.F16}, {"Q8_0", simd.Q8_0}, {"Q4_0", simd.Q4_0}} {
+		sub, err := synthetic(f.name, f.format, dir)
+		if err != nil {
+			return err
+		}
+		subjects = append(subjects, sub)
+	}
+	fmt.Printf("| model | prefill, 1 / 2 threads | decode, 1 / 2 threads | decode of 16 sequences, 2 threads |\n| --- | ---: | ---: | ---: |\n")
+	for _, sub := range subjects {
+		var prefill, decode [2]float64
+		var batched float64
+		for i, threads := range []int{1, 2} {
+			engine, err := sub.open(infer.Options{MaxBatchTokens: 512}, cpu.Options{Threads: threads}.New())
+			if err != nil {
+				return err
+			}
+			prefill[i] = best(s, func() (float64, error) { return prefillRate(engine, sub.prefill) })
+			decode[i] = best(s, func() (float64, error) { return decodeRate(engine, 1, sub.decode) })
+			if threads == 2 {
+				batched = best(s, func() (float64, error) { return decodeRate(engine, 16, sub.decode) })
+			}
+			if err := engine.Close(); err != nil {
+				return err
+			}
+		}
+		fmt.Printf("| %s | %.0f / %.0f | %.1f / %.1f | %.0f |\n", sub.name, prefill[0], prefill[1], decode[0], decode[1], batched)
+	}
+	return nil
+}
+
+// directory is where synthetic models are kept.
+func (s settings) directory() (dir string, clean func(), err error) {
+	if s.modelAt != "" {
+		return s.modelAt, func() {}, os.MkdirAll(s.modelAt, 0o755)
+	}
+	dir, err = os.MkdirTemp("", "haiku-bench")
+	return dir, func() { os.RemoveAll(dir) }, err
+}
+
+// best is the highest of a few measurements: what disturbs only slows down.
+func best(s settings, measure func() (float64, error)) float64 {
+	top := 0.0
+	for range min(s.rounds, 3) {
+		rate, err := measure()
+		exit(err)
+		top = max(top, rate)
+	}
+	return top
+}
+
+func prefillRate(engine *infer.Engine, tokens int) (float64, error) {
+	prompt := make([]int32, tokens)
+	for i := range prompt {
+		prompt[i] = int32(300 + i%100)
+	}
+	start := time.Now()
+	_, err := haiku.NewStream(context.Background(), engine, &haiku.Request{PromptTokens: prompt, MaxTokens: 1}).Text()
+	return float64(tokens) / time.Since(start).Seconds(), err
+}
+
+// endless is a request that makes exactly that many tokens: the end-of-sequence
+// token is forbidden.
+func endless(tokens int) *haiku.Request {
+	return &haiku.Request{
+		PromptTokens: []int32{1, 300, 301}, MaxTokens: tokens,
+		Sampling: haiku.Sampling{LogitBias: map[int32]float32{1: -100, 2: -100}},
+	}
+}
+
+// decodeRate is the tokens per second of all sequences together.
+func decodeRate(engine *infer.Engine, sequences, tokens int) (float64, error) {
+	errs := make([]error, sequences)
+	start := time.Now()
+	var wg sync.WaitGroup
+	for i := range sequences {
+		wg.Go(func() {
+			for _, err := range haiku.NewStream(context.Background(), engine, endless(tokens)).Tokens() {
+				if err != nil {
+					errs[i] = err
+				}
+			}
+		})
+	}
+	wg.Wait()
+	rate := float64(sequences*tokens) / time.Since(start).Seconds()
+	for _, err := range errs {
+		if err != nil {
+			return 0, err
+		}
+	}
+	return rate, nil
+}
+
+// httpTable compares the same requests inside the process and over HTTP, whose
+// clients are another process on the same processors.
+func httpTable(s settings) error {
+	dir, clean, err := s.directory()
+	if err != nil {
+		return err
+	}
+	defer clean()
+	large, err := synthetic("Q8_0", simd.Q8_0, dir)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("| model | clients | inside, tokens/s | over HTTP, tokens/s | share |\n| --- | ---: | ---: | ---: | ---: |\n")
+	for _, sub := range []subject{tiny(), large} {
+		engine, err := sub.open(infer.Options{}, cpu.New())
+		if err != nil {
+			return err
+		}
+		for _, clients := range []int{1, 4, 16} {
+			if err := httpShare(s, sub, engine, clients); err != nil {
+				return err
+			}
+		}
+		if err := engine.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func httpShare(s settings, sub subject, engine *infer.Engine, clients int) error {
+	url, stop, err := listen(openai.Handler(engine))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	requests := 1
+	if strings.HasPrefix(sub.name, "haiku-tiny") {
+		requests = 10
+	}
+	l := load{
+		URL: strings.Replace(url, "/chat", "", 1), Conns: clients, Requests: requests,
+		Body: fmt.Sprintf(`{"stream":true,"prompt":[1,300,301],"max_tokens":%d,"temperature":0,"logit_bias":{"1":-100,"2":-100}}`, sub.decode),
+	}
+	var inside, outside, share []float64
+	for range min(s.rounds, 5) {
+		in := 0.0
+		for range requests {
+			rate, err := decodeRate(engine, clients, sub.decode)
+			if err != nil {
+				return err
+			}
+			in += rate / float64(requests)
+		}
+		r, err := drive(l)
+		if err != nil {
+			return err
+		}
+		out := float64(clients*requests*sub.decode) / r.Seconds
+		inside, outside, share = append(inside, in), append(outside, out), append(share, out/in)
+	}
+	fmt.Printf("| %s | %d | %.0f | %.0f | %.0f%% |\n", sub.name, clients, median(inside), median(outside), 100*median(share))
+	return nil
+}

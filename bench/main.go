@@ -1,0 +1,65 @@
+// Bench prints tables that put Haiku beside what it is compared with, measured
+// in one run on one machine. Quote the ratios, not the times.
+//
+//	go run ./bench                # all tables
+//	go run ./bench -run token     # one of: token, streams, cpu, http
+//
+// Tables that need a second process start this program again as a client, so
+// that the client's work is not counted as the server's.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+)
+
+// tables in the order in which they are printed.
+var tables = []struct {
+	name, title string
+	print       func(settings) error
+}{
+	{"token", "One token through ring, SSE and flush (server CPU per token, HTTP/1.1 over loopback)", tokenTable},
+	{"streams", "1,000 concurrent streams over the fake executor", streamsTable},
+	{"cpu", "cpu executor (tokens per second)", cpuTable},
+	{"http", "Tokens per second through the HTTP stream as a share of those inside the engine", httpTable},
+}
+
+// settings are the flags that tables look at.
+type settings struct {
+	rounds  int    // how often each variant is measured; medians are printed
+	quick   bool   // smaller sizes, for a first look
+	modelAt string // where the synthetic model is kept between runs; empty for a temporary file
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "client" {
+		exit(clientMain(os.Args[2:]))
+	}
+	var s settings
+	run := flag.String("run", ".", "`regexp` of the tables to print")
+	flag.IntVar(&s.rounds, "rounds", 7, "measurements of each variant")
+	flag.BoolVar(&s.quick, "quick", false, "smaller sizes, for a first look")
+	flag.StringVar(&s.modelAt, "synthetic", "", "`file` to keep the synthetic model in between runs")
+	flag.Parse()
+	selected, err := regexp.Compile(*run)
+	exit(err)
+	for _, t := range tables {
+		if !selected.MatchString(t.name) {
+			continue
+		}
+		fmt.Printf("\n## %s\n\n", t.title)
+		exit(t.print(s))
+	}
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	if len(os.Args) > 1 && os.Args[1] == "client" {
+		os.Exit(0)
+	}
+}
