@@ -8,7 +8,12 @@ import "unsafe"
 
 const noAssembly = "simd: no assembly on this architecture"
 
-func hasAVX2() bool { return false }
+func hasAVX2() bool   { return false }
+func hasAVX512() bool { return false }
+
+func dense8(dst *float32, stride int, w *float32, x *float32, xStride, tokens, cols int) {
+	panic(noAssembly)
+}
 
 func dense4(dst *float32, stride int, w unsafe.Pointer, wStride int, x *float32, xStride, tokens, cols int) {
 	panic(noAssembly)
@@ -26,12 +31,12 @@ func dot4Q4(dst *[quad]float32, w unsafe.Pointer, rowBytes int, x *float32, bloc
 	panic(noAssembly)
 }
 
-func decodeF16(dst *float32, src *byte, n int)        { panic(noAssembly) }
-func decodeQ8(dst *float32, src *byte, blocks int)    { panic(noAssembly) }
-func decodeQ4(dst *float32, src *byte, blocks int)    { panic(noAssembly) }
-func addWeighted(dst, rows, p *float32, n, d int)     { panic(noAssembly) }
-func expSum(s *float32, n int, shift float32) float32 { panic(noAssembly) }
-func siluMul(gate, up *float32, n int)                { panic(noAssembly) }
+func decodeF16(dst *float32, step int, src *byte, n int)     { panic(noAssembly) }
+func decodeQ8(dst *float32, step int, src *byte, blocks int) { panic(noAssembly) }
+func decodeQ4(dst *float32, step int, src *byte, blocks int) { panic(noAssembly) }
+func addWeighted(dst, rows, p *float32, n, d int)            { panic(noAssembly) }
+func expSum(s *float32, n int, shift float32) float32        { panic(noAssembly) }
+func siluMul(gate, up *float32, n int)                       { panic(noAssembly) }
 
 // Pause does nothing here; on amd64 it leaves the core to its other hardware
 // thread for a fraction of a microsecond.

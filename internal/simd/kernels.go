@@ -91,16 +91,62 @@ func mulDenseBlock(dst []float32, stride int, w unsafe.Pointer, rows int, x []fl
 // decode writes the len(dst) weights of the row at src to dst.
 func (l Level) decode(f Format, dst []float32, src []byte) {
 	whole := len(dst) &^ 7
-	switch {
-	case l == Portable || f == F32 || whole == 0:
+	if l == Portable || f == F32 || whole == 0 {
 		decodePortable(f, dst, src)
-	case f == F16:
-		decodeF16(&dst[0], &src[0], whole)
+		return
+	}
+	decodeGroups(f, &dst[0], 8, src, whole)
+	if whole < len(dst) { // of F16; blocks have no rest
 		decodePortable(f, dst[whole:], src[2*whole:])
-	case f == Q8_0:
-		decodeQ8(&dst[0], &src[0], len(dst)/BlockElements)
-	case f == Q4_0:
-		decodeQ4(&dst[0], &src[0], len(dst)/BlockElements)
+	}
+}
+
+// decodeGroups writes n weights, a multiple of 8 and of the format's block,
+// eight at a time, step elements apart.
+func decodeGroups(f Format, dst *float32, step int, src []byte, n int) {
+	switch f {
+	case F16:
+		decodeF16(dst, step, &src[0], n)
+	case Q8_0:
+		decodeQ8(dst, step, &src[0], n/BlockElements)
+	case Q4_0:
+		decodeQ4(dst, step, &src[0], n/BlockElements)
+	}
+}
+
+// wide is the number of rows of the 512-bit kernel.
+const wide = 8
+
+// interleaves reports whether rows [lo, hi) of m suit mulInterleaved.
+func (l Level) interleaves(m *Matrix, lo, hi int) bool {
+	return l == AVX512 && m.Format != F32 && m.Cols%8 == 0 && hi-lo >= wide
+}
+
+// mulInterleaved is mulTiled with tiles in the order of dense8.
+func mulInterleaved(dst []float32, stride int, m *Matrix, lo, hi int, x []float32, tokens int, tile []float32) {
+	step := max(wide, tileRows(m.Cols)&^(wide-1))
+	dst, x = dst[:(tokens-1)*stride+hi-lo], x[:tokens*m.Cols]
+	for row, n := lo, 0; row < hi; row += n {
+		if n = min(step, (hi-row)&^(wide-1)); n == 0 {
+			row, n = hi-wide, wide // some rows twice, to the same bits
+		}
+		decodeInterleaved(tile, m, row, n)
+		for t := 0; t < tokens; t += tokenBlock {
+			for r := 0; r < n; r += wide {
+				dense8(&dst[t*stride+row+r-lo], stride, &tile[r*m.Cols], &x[t*m.Cols], m.Cols, min(tokenBlock, tokens-t), m.Cols)
+			}
+		}
+	}
+}
+
+// decodeInterleaved writes rows [row, row+n) of m to tile as
+// [n/8][cols/8][8 rows][8].
+func decodeInterleaved(tile []float32, m *Matrix, row, n int) {
+	rowBytes := m.Format.RowBytes(m.Cols)
+	src := m.from(row)
+	for r := range n {
+		at := r/wide*wide*m.Cols + r%wide*8
+		decodeGroups(m.Format, &tile[at], 8*wide, src[r*rowBytes:(r+1)*rowBytes], m.Cols)
 	}
 }
 

@@ -14,7 +14,7 @@ const tileFloats = 40 << 10
 const tokenBlock = 48
 
 // tileRows is the number of rows decoded at once.
-func tileRows(cols int) int { return max(quad, tileFloats/cols/quad*quad) }
+func tileRows(cols int) int { return max(2*quad, tileFloats/cols/quad*quad) }
 
 // TileLen is the length of the scratch tile [Level.Mul] needs for rows of cols
 // weights.
@@ -33,6 +33,8 @@ func (l Level) Mul(dst []float32, stride int, m *Matrix, lo, hi int, x []float32
 		l.mulVector(dst[:hi-lo], m, lo, x)
 	case m.Format == F32 && l != Portable:
 		l.mulF32(dst, stride, m, lo, hi, x, tokens)
+	case l.interleaves(m, lo, hi):
+		mulInterleaved(dst, stride, m, lo, hi, x, tokens, tile)
 	default:
 		l.mulTiled(dst, stride, m, lo, hi, x, tokens, tile)
 	}

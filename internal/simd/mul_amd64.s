@@ -393,34 +393,41 @@ q4Loop:
 	STORE4
 	RET
 
-// func decodeF16(dst *float32, src *byte, n int)
-TEXT ·decodeF16(SB), NOSPLIT, $0-24
+// func decodeF16(dst *float32, step int, src *byte, n int)
+TEXT ·decodeF16(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
-	MOVQ src+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ step+8(FP), BX
+	SHLQ $2, BX
+	MOVQ src+16(FP), SI
+	MOVQ n+24(FP), CX
 
 decodeF16Loop:
 	VCVTPH2PS (SI), Y0
 	VMOVUPS   Y0, (DI)
 	ADDQ      $16, SI
-	ADDQ      $32, DI
+	ADDQ      BX, DI
 	SUBQ      $8, CX
 	JNZ       decodeF16Loop
 	VZEROUPPER
 	RET
 
+// STOREBLOCK writes a decoded block, eight numbers every BX bytes; R8 is
+// three times BX.
 #define STOREBLOCK \
 	VMOVUPS Y9, (DI) \
-	VMOVUPS Y10, 32(DI) \
-	VMOVUPS Y11, 64(DI) \
-	VMOVUPS Y12, 96(DI) \
-	ADDQ    $128, DI
+	VMOVUPS Y10, (DI)(BX*1) \
+	VMOVUPS Y11, (DI)(BX*2) \
+	VMOVUPS Y12, (DI)(R8*1) \
+	LEAQ    (DI)(BX*4), DI
 
-// func decodeQ8(dst *float32, src *byte, blocks int)
-TEXT ·decodeQ8(SB), NOSPLIT, $0-24
+// func decodeQ8(dst *float32, step int, src *byte, blocks int)
+TEXT ·decodeQ8(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
-	MOVQ src+8(FP), SI
-	MOVQ blocks+16(FP), CX
+	MOVQ step+8(FP), BX
+	SHLQ $2, BX
+	LEAQ (BX)(BX*2), R8
+	MOVQ src+16(FP), SI
+	MOVQ blocks+24(FP), CX
 
 decodeQ8Loop:
 	Q8BLOCK(SI)
@@ -430,11 +437,14 @@ decodeQ8Loop:
 	VZEROUPPER
 	RET
 
-// func decodeQ4(dst *float32, src *byte, blocks int)
-TEXT ·decodeQ4(SB), NOSPLIT, $0-24
+// func decodeQ4(dst *float32, step int, src *byte, blocks int)
+TEXT ·decodeQ4(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
-	MOVQ src+8(FP), SI
-	MOVQ blocks+16(FP), CX
+	MOVQ step+8(FP), BX
+	SHLQ $2, BX
+	LEAQ (BX)(BX*2), R8
+	MOVQ src+16(FP), SI
+	MOVQ blocks+24(FP), CX
 	Q4CONSTANTS
 
 decodeQ4Loop:

@@ -127,6 +127,33 @@ func TestMulBitsDependOnRowAndTokenAlone(t *testing.T) {
 	}
 }
 
+func TestTheAssemblyLevelsAgreeToTheLastBit(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	var levels []Level
+	for _, level := range Levels() {
+		if level != Portable {
+			levels = append(levels, level)
+		}
+	}
+	for _, format := range formats {
+		for _, rows := range []int{7, 8, 9, 23, 100} {
+			for tokens := 1; tokens < 60; tokens++ {
+				m, _ := randomMatrix(t, rng, format, rows, 320)
+				x, tile := randomVector(rng, tokens*320), make([]float32, TileLen(320))
+				var first []float32
+				for _, level := range levels {
+					got := make([]float32, tokens*rows)
+					level.Mul(got, rows, &m, 0, rows, x, tokens, tile)
+					if first == nil {
+						first = got
+					}
+					require.Equal(t, first, got)
+				}
+			}
+		}
+	}
+}
+
 func TestDecodedRowsAreTheSameAtEveryLevel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, format := range formats {
