@@ -393,24 +393,6 @@ q4Loop:
 	STORE4
 	RET
 
-// func decodeF16(dst *float32, step int, src *byte, n int)
-TEXT ·decodeF16(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), DI
-	MOVQ step+8(FP), BX
-	SHLQ $2, BX
-	MOVQ src+16(FP), SI
-	MOVQ n+24(FP), CX
-
-decodeF16Loop:
-	VCVTPH2PS (SI), Y0
-	VMOVUPS   Y0, (DI)
-	ADDQ      $16, SI
-	ADDQ      BX, DI
-	SUBQ      $8, CX
-	JNZ       decodeF16Loop
-	VZEROUPPER
-	RET
-
 // STOREBLOCK writes a decoded block, eight numbers every BX bytes; R8 is
 // three times BX.
 #define STOREBLOCK \
@@ -419,6 +401,43 @@ decodeF16Loop:
 	VMOVUPS Y11, (DI)(BX*2) \
 	VMOVUPS Y12, (DI)(R8*1) \
 	LEAQ    (DI)(BX*4), DI
+
+// func decodeF16(dst *float32, step int, src *byte, n int)
+TEXT ·decodeF16(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ step+8(FP), BX
+	SHLQ $2, BX
+	LEAQ (BX)(BX*2), R8
+	MOVQ src+16(FP), SI
+	MOVQ n+24(FP), CX
+	SUBQ $32, CX
+	JLT  decodeF16Rest
+
+decodeF16Loop:
+	VCVTPH2PS (SI), Y9
+	VCVTPH2PS 16(SI), Y10
+	VCVTPH2PS 32(SI), Y11
+	VCVTPH2PS 48(SI), Y12
+	ADDQ      $64, SI
+	STOREBLOCK
+	SUBQ      $32, CX
+	JGE       decodeF16Loop
+
+decodeF16Rest:
+	ADDQ $32, CX
+
+decodeF16RestLoop:
+	SUBQ      $8, CX
+	JLT       decodeF16Done
+	VCVTPH2PS (SI), Y9
+	VMOVUPS   Y9, (DI)
+	ADDQ      $16, SI
+	ADDQ      BX, DI
+	JMP       decodeF16RestLoop
+
+decodeF16Done:
+	VZEROUPPER
+	RET
 
 // func decodeQ8(dst *float32, step int, src *byte, blocks int)
 TEXT ·decodeQ8(SB), NOSPLIT, $0-32
