@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/intelliparadigm/haiku/internal/model"
-	"github.com/intelliparadigm/haiku/internal/simd"
 )
 
 // queryTokens is the number of tokens that share a pass over the keys.
@@ -125,7 +124,7 @@ func (e *executor) loadQueries(s *attentionScratch, row, n, head int) {
 func (e *executor) accumulate(s *attentionScratch, i int, scores, values []float32) {
 	headDim := e.kv.headDim
 	out := s.out[i*headDim : (i+1)*headDim]
-	if largest := simd.Max(scores); largest > s.largest[i] {
+	if largest := e.level.Max(scores); largest > s.largest[i] {
 		shrink := float32(math.Exp(float64(s.largest[i] - largest)))
 		for d := range out {
 			out[d] *= shrink

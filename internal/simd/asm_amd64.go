@@ -58,6 +58,11 @@ func addWeighted(dst, rows, p *float32, n, d int)
 //go:noescape
 func expSum(s *float32, n int, shift float32) float32
 
+// maximum is Max for n ≥ 1 elements.
+//
+//go:noescape
+func maximum(s *float32, n int) float32
+
 // siluMul is SiluMul for n ≥ 1 elements.
 //
 //go:noescape

@@ -36,6 +36,7 @@ func decodeQ8(dst *float32, step int, src *byte, blocks int) { panic(noAssembly)
 func decodeQ4(dst *float32, step int, src *byte, blocks int) { panic(noAssembly) }
 func addWeighted(dst, rows, p *float32, n, d int)            { panic(noAssembly) }
 func expSum(s *float32, n int, shift float32) float32        { panic(noAssembly) }
+func maximum(s *float32, n int) float32                      { panic(noAssembly) }
 func siluMul(gate, up *float32, n int)                       { panic(noAssembly) }
 
 // Pause does nothing here; on amd64 it leaves the core to its other hardware

@@ -163,6 +163,15 @@ func (l Level) AddWeighted(dst, rows, p []float32) {
 	}
 }
 
+// Max returns the largest element of s, which is not empty. Where some are not
+// numbers it may return any element.
+func (l Level) Max(s []float32) float32 {
+	if l == Portable {
+		return maximumPortable(s)
+	}
+	return maximum(&s[0], len(s))
+}
+
 // ExpSum replaces every element of s by exp(element - shift) and returns their
 // sum. Results below the smallest normal float32 are that number.
 func (l Level) ExpSum(s []float32, shift float32) float32 {

@@ -46,11 +46,12 @@ func Rotate(x, cos, sin []float32) {
 	}
 }
 
-// Max returns the largest element of s, which is not empty.
-func Max(s []float32) float32 {
+func maximumPortable(s []float32) float32 {
 	largest := s[0]
 	for _, v := range s[1:] {
-		largest = max(largest, v)
+		if v > largest {
+			largest = v
+		}
 	}
 	return largest
 }

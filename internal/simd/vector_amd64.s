@@ -106,6 +106,41 @@ expDone:
 	VZEROUPPER
 	RET
 
+// func maximum(s *float32, n int) float32
+TEXT ·maximum(SB), NOSPLIT, $0-20
+	MOVQ         s+0(FP), DI
+	MOVQ         n+8(FP), CX
+	VBROADCASTSS (DI), Y0
+	SUBQ         $8, CX
+	JLT          maximumRest
+
+maximumLoop:
+	VMAXPS (DI), Y0, Y0
+	ADDQ   $32, DI
+	SUBQ   $8, CX
+	JGE    maximumLoop
+
+maximumRest:
+	ADDQ         $8, CX
+	VEXTRACTF128 $1, Y0, X1
+	VMAXPS       X1, X0, X0
+	VPERMILPS    $0x4e, X0, X1
+	VMAXPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VMAXPS       X1, X0, X0
+
+maximumRestLoop:
+	SUBQ   $1, CX
+	JLT    maximumDone
+	VMAXSS (DI), X0, X0
+	ADDQ   $4, DI
+	JMP    maximumRestLoop
+
+maximumDone:
+	VMOVSS X0, ret+16(FP)
+	VZEROUPPER
+	RET
+
 // func siluMul(gate, up *float32, n int)
 TEXT ·siluMul(SB), NOSPLIT, $0-24
 	MOVQ   gate+0(FP), DI

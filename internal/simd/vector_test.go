@@ -133,8 +133,22 @@ func TestRotateTurnsNeighbours(t *testing.T) {
 	require.Equal(t, []float32{0, 1, 0, 2, 5, 6}, x)
 }
 
-func TestMaxAndAdd(t *testing.T) {
-	require.Equal(t, float32(3), Max([]float32{-1, 3, 2}))
+func TestMaxFindsEveryPlace(t *testing.T) {
+	for _, level := range Levels() {
+		for n := 1; n <= 40; n++ {
+			for at := range n {
+				s := make([]float32, n+1)
+				for i := range s {
+					s[i] = -5 - float32(i)
+				}
+				s[at], s[n] = -1, 7
+				require.Equal(t, float32(-1), level.Max(s[:n]), "%s: %d of %d", level, at, n)
+			}
+		}
+	}
+}
+
+func TestAddAddsTheFirstElements(t *testing.T) {
 	dst := []float32{1, 2}
 	Add(dst, []float32{10, 20, 30})
 	require.Equal(t, []float32{11, 22}, dst)
