@@ -168,6 +168,14 @@ func TestBodiesTooLarge(t *testing.T) {
 	}
 }
 
+func TestABodyThatSaysItIsTooLargeIsNotRead(t *testing.T) {
+	answered(haiku.HandlerFunc(func(c *haiku.Context) {
+		c.Request.Body = io.NopCloser(brokenReader{})
+		c.Request.ContentLength = 4<<20 + 1
+		require.ErrorIs(t, c.Bind(new(payload)), haiku.ErrBodyTooLarge)
+	}), "/")
+}
+
 func TestTheDefaultLimitOfABody(t *testing.T) {
 	var err error
 	rec := answered(haiku.HandlerFunc(func(c *haiku.Context) {

@@ -86,6 +86,11 @@ func TestAbortWithError(t *testing.T) {
 
 	rec, _ = handled(func(c *haiku.Context) {
 		c.Writer.WriteHeader(http.StatusEarlyHints) // not an answer yet
+		c.AbortWithStatus(403)
+	})
+	require.Equal(t, `{"error":{"message":"access is denied","type":"permission_error","param":null,"code":"forbidden"}}`, rec.Body.String())
+
+	rec, _ = handled(func(c *haiku.Context) {
 		c.AbortWithError(nil)
 		c.AbortWithError(haiku.ErrOverloaded)
 	})

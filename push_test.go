@@ -258,6 +258,21 @@ func TestTheStallEndsWhenTheReaderHasCaughtUp(t *testing.T) {
 	})
 }
 
+func TestPushEndsWhenTheReaderLeavesWhateverItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) (err error) {
+			for err == nil {
+				_, err = w.Push(context.Background(), haiku.Piece{ID: -1, Text: "x"})
+			}
+			return err
+		})
+		for range haiku.NewStream(t.Context(), m, &haiku.Request{}).Tokens() {
+			synctest.Wait() // the ring is full and the model waits
+			break
+		}
+	})
+}
+
 func TestPushEndsWithItsOwnContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := haiku.WithStreamOptions(quiet(t.Context()), haiku.StreamOptions{Buffer: 1})

@@ -262,7 +262,7 @@ func TestAPanicOfTheEncoderWaitsForTheModel(t *testing.T) {
 	})
 	for range 20 {
 		rec := answered(haiku.HandlerFunc(func(c *haiku.Context) {
-			enc := &badEncoder{wordEncoder{events: true}, "Token"}
+			enc := &badEncoder{wordEncoder{}, "Token"}
 			_ = c.Stream(haiku.NewStream(c.Context(), m, &haiku.Request{Encoder: enc}))
 		}), "/")
 		require.Equal(t, internalBody, rec.Body.String())

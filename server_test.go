@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -237,6 +239,40 @@ func TestAClientThatStopsReadingIsCutAndHarmsNobody(t *testing.T) {
 		if dead.ProtoMajor == 1 {
 			require.ErrorIs(t, cut.err, haiku.ErrSlowReader)
 		}
+	})
+}
+
+// A stream without deadlines of its own still ends under the server's: the
+// closing chunk is the first write after it.
+func TestTheServersTimeoutHoldsAgainAfterTheStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		closed := make(chan time.Duration, 1)
+		start := time.Now()
+		srv := &http.Server{
+			Handler:      plain(pieces("a"), haiku.StreamOptions{WriteTimeout: -1}),
+			WriteTimeout: time.Second,
+			ConnState: func(_ net.Conn, state http.ConnState) {
+				if state == http.StateClosed {
+					closed <- time.Since(start)
+				}
+			},
+		}
+		l := newPipeListener()
+		on(t, srv, protocols["HTTP1"], l, "", l.dial, func(*site) {
+			conn, err := l.dial(t.Context(), "", "")
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: haiku\r\n\r\n")
+			require.NoError(t, err)
+			for r := bufio.NewReaderSize(conn, 16); ; {
+				text, err := r.ReadString('\n')
+				require.NoError(t, err)
+				if text == "data: [DONE]\n" {
+					break
+				}
+			}
+			require.LessOrEqual(t, <-closed, 2*time.Second)
+		})
 	})
 }
 
