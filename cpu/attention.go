@@ -58,7 +58,7 @@ func (e *executor) attend(layer int) error {
 	tasks := len(e.tiles) * e.model.KVHeads
 	macs := 2 * keys * e.model.Heads * e.model.HeadDim
 	grain := max(1, tasks/(e.pool.threads()*chunksPerThread))
-	if macs < 2*e.shareMACs {
+	if macs < e.shareMACs {
 		grain = tasks
 	}
 	return e.pool.do(&e.attention, tasks, grain)
@@ -83,7 +83,7 @@ func (e *executor) attendTile(s *attentionScratch, layer, head int, tile queryTi
 	position := sequence.start + tile.first // of the tile's first token
 	blockTokens := e.kv.blockTokens
 	for at := 0; at < position+tile.n; at += blockTokens {
-		keys, values := e.kv.head(layer, sequence.blocks[at/blockTokens], head)
+		keys, values := e.kv.head(layer, sequence.item.Blocks[at/blockTokens], head)
 		seen := min(blockTokens, (position+tile.n-at+3)&^3) // whole fours; the surplus is not used
 		e.level.MulDense(s.scores, blockTokens, keys, seen, s.query, queries, c.HeadDim)
 		for i := range queries {

@@ -28,7 +28,6 @@ type executor struct {
 	// The step under way.
 	spans     []span
 	positions []int // [tokens]
-	finals    []*infer.Item
 	tiles     []queryTile
 
 	// The operations, kept here so that a step allocates nothing.
@@ -40,10 +39,10 @@ type executor struct {
 
 // span is one item's rows in the matrix of a step.
 type span struct {
-	blocks []int32 // the item's block table
-	start  int     // position of the first row
-	first  int     // its row
-	n      int     // number of rows
+	item  *infer.Item
+	start int // position of the first row
+	first int // its row
+	n     int // number of rows
 }
 
 // activations are the matrices of a step, [MaxBatchTokens] rows each.
@@ -88,7 +87,6 @@ func newExecutor(m *model.Model, spec infer.Spec, level simd.Level, threads int)
 		scratch:   make([]workerScratch, threads),
 		spans:     make([]span, 0, n),
 		positions: make([]int, n),
-		finals:    make([]*infer.Item, 0, n),
 		tiles:     make([]queryTile, 0, n),
 	}
 	tile := max(simd.TileLen(c.Dim), simd.TileLen(queries), simd.TileLen(c.FFN))
@@ -137,9 +135,8 @@ func (e *executor) Step(ctx context.Context, b *infer.Batch) error {
 
 // forget drops references to the batch.
 func (e *executor) forget() {
-	clear(e.spans)
-	clear(e.finals)
-	e.spans, e.finals = e.spans[:0], e.finals[:0]
+	clear(e.spans[:cap(e.spans)])
+	e.spans = e.spans[:0]
 }
 
 // gather checks the items, gives the good ones their rows and looks up their
@@ -153,8 +150,7 @@ func (e *executor) gather(b *infer.Batch) (tokens int, err error) {
 		if tokens+len(item.Tokens) > e.spec.MaxBatchTokens {
 			return 0, fmt.Errorf("cpu: step of more than %d tokens", e.spec.MaxBatchTokens)
 		}
-		e.spans = append(e.spans, span{item.Blocks, item.Start, tokens, len(item.Tokens)})
-		e.finals = append(e.finals, item)
+		e.spans = append(e.spans, span{item, item.Start, tokens, len(item.Tokens)})
 		dim := e.model.Dim
 		for j, token := range item.Tokens {
 			row := tokens + j

@@ -89,18 +89,17 @@ func (e *executor) feedForward(layer *model.Layer, tokens int) error {
 func (e *executor) keepFinals() int {
 	dim, queries := e.model.Dim, e.model.Heads*e.model.HeadDim
 	kept := 0
-	for i, s := range e.spans {
-		if e.finals[i].Logits == nil {
+	for _, s := range e.spans {
+		if s.item.Logits == nil {
 			continue
 		}
 		row := s.first + s.n - 1
 		copy(e.act.x[kept*dim:(kept+1)*dim], e.act.x[row*dim:])
 		copy(e.act.q[kept*queries:(kept+1)*queries], e.act.q[row*queries:])
-		e.finals[kept] = e.finals[i]
-		e.spans[kept] = span{s.blocks, s.start + s.n - 1, kept, 1}
+		e.spans[kept] = span{s.item, s.start + s.n - 1, kept, 1}
 		kept++
 	}
-	e.spans, e.finals = e.spans[:kept], e.finals[:kept]
+	e.spans = e.spans[:kept]
 	return kept
 }
 
@@ -125,7 +124,7 @@ type tokenTask struct {
 
 func (e *executor) perToken(op tokenOp, tokens int, weight []float32) error {
 	e.tokens.op, e.tokens.weight = op, weight
-	return e.pool.do(&e.tokens, tokens, max(1, e.shareMACs/(4*e.model.Dim))) // an element costs a few multiply-adds
+	return e.pool.do(&e.tokens, tokens, max(1, e.shareMACs/(16*e.model.Dim))) // an element costs a few multiply-adds
 }
 
 func (t *tokenTask) run(_, lo, hi int) {
@@ -174,7 +173,7 @@ func (e *executor) rotateAndStore(layer, lo, hi int) {
 				simd.Rotate(e.act.k[head*c.HeadDim:(head+1)*c.HeadDim], cos, sin)
 			}
 			position, keys := e.positions[row], c.KVHeads*c.HeadDim
-			block, slot := s.blocks[position/e.kv.blockTokens], position%e.kv.blockTokens
+			block, slot := s.item.Blocks[position/e.kv.blockTokens], position%e.kv.blockTokens
 			e.kv.store(layer, block, slot, e.act.k[row*keys:(row+1)*keys], e.act.v[row*keys:(row+1)*keys])
 		}
 	}

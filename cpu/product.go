@@ -2,9 +2,11 @@ package cpu
 
 import "github.com/intelliparadigm/haiku/internal/simd"
 
-// shareMACs is the number of multiply-adds below which work is not worth
-// sharing: some microseconds of one core.
-const shareMACs = 64 << 10
+// shareMACs is the number of multiply-adds below which an operation is not
+// shared: ten to twenty microseconds of one core, against one or two that it
+// costs to hand work to a goroutine that is awake. Ranges are no smaller than
+// a quarter of it.
+const shareMACs = 256 << 10
 
 // chunksPerThread is how finely work is cut, so that a thread that was slow or
 // late leaves its share to the others.
@@ -15,11 +17,14 @@ const chunksPerThread = 4
 const logitRows = 64
 
 // rowGrain cuts rows, each of macsPerRow multiply-adds, into ranges for the
-// pool. Ranges are whole multiples of the kernels' four rows.
+// pool. Ranges are whole multiples of the kernels' rows.
 func (e *executor) rowGrain(rows, macsPerRow int) int {
+	if rows*macsPerRow < e.shareMACs {
+		return rows
+	}
 	shares := e.pool.threads() * chunksPerThread
-	grain := max((rows+shares-1)/shares, e.shareMACs/max(1, macsPerRow))
-	return (grain + 3) &^ 3
+	grain := max((rows+shares-1)/shares, e.shareMACs/(4*macsPerRow))
+	return (grain + 7) &^ 7
 }
 
 // productPart is a matrix and where its products go, [tokens][Rows].
@@ -78,14 +83,14 @@ func (t *logitsTask) run(worker, lo, hi int) {
 	e := t.e
 	scratch, output := &e.scratch[worker], &e.model.Output
 	if t.tokens == 1 {
-		e.level.Mul(e.finals[0].Logits[lo:hi], hi-lo, output, lo, hi, e.act.h, 1, scratch.tile)
+		e.level.Mul(e.spans[0].item.Logits[lo:hi], hi-lo, output, lo, hi, e.act.h, 1, scratch.tile)
 		return
 	}
 	for row := lo; row < hi; row += logitRows {
 		end := min(hi, row+logitRows)
 		e.level.Mul(scratch.logits, logitRows, output, row, end, e.act.h, t.tokens, scratch.tile)
-		for i, item := range e.finals {
-			copy(item.Logits[row:end], scratch.logits[i*logitRows:])
+		for i, s := range e.spans {
+			copy(s.item.Logits[row:end], scratch.logits[i*logitRows:])
 		}
 	}
 }
