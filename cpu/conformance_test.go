@@ -7,12 +7,11 @@ import (
 
 	"github.com/intelliparadigm/haiku/haikutest"
 	"github.com/intelliparadigm/haiku/infer"
-	"github.com/intelliparadigm/haiku/internal/simd"
 )
 
 func TestExecutorKeepsTheContract(t *testing.T) {
 	file := open(t, tinyModel)
-	for _, level := range simd.Levels() {
+	for _, level := range levels() {
 		haikutest.TestExecutor(t, func(t *testing.T) infer.Executor {
 			e, err := at(level, Options{Threads: 2}).Load(t.Context(), file)
 			require.NoError(t, err)

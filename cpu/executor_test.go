@@ -48,7 +48,7 @@ func TestLogitsDependOnTheSequenceAlone(t *testing.T) {
 			cfg.Dim, cfg.FFN = 64, 96
 		}
 		file := synthetic(t, cfg, nil)
-		for _, level := range simd.Levels() {
+		for _, level := range levels() {
 			alone := load(t, at(level, Options{Threads: 1}), file)
 			rapid.Check(t, func(r *rapid.T) {
 				e, err := at(level, Options{

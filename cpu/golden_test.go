@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/intelliparadigm/haiku/infer"
-	"github.com/intelliparadigm/haiku/internal/simd"
 )
 
 // sharedModels lies beside the repository where it is available.
@@ -86,7 +85,7 @@ func (g golden) check(t *testing.T, e infer.Executor) {
 
 func TestTinyModelAgreesWithLlamaCpp(t *testing.T) {
 	file := open(t, tinyModel)
-	for _, level := range simd.Levels() {
+	for _, level := range levels() {
 		e := load(t, at(level, Options{Threads: 2}), file)
 		for _, g := range readGolden(t, "testdata/golden_tiny.json") {
 			g.check(t, e)
@@ -102,7 +101,7 @@ func TestSharedModelsAgreeWithLlamaCpp(t *testing.T) {
 	all := readGolden(t, list)
 	all = slices.DeleteFunc(all, func(g golden) bool { return g.Adapter != "" || strings.Contains(g.Model, "moe") })
 	require.GreaterOrEqual(t, len(all), 18)
-	for _, level := range simd.Levels() {
+	for _, level := range levels() {
 		for _, g := range all {
 			t.Run(level.String()+"/"+filepath.Base(g.Model), func(t *testing.T) {
 				e := load(t, at(level, Options{Threads: 2}), open(t, filepath.Join(sharedModels, g.Model)))
@@ -118,7 +117,7 @@ func TestStoriesLogitsAreTheKnownOnes(t *testing.T) {
 		t.Skip("the shared models are not here: ", err)
 	}
 	known := map[int]float64{432: 17.799398, 383: 14.281259, 322: 9.709650, 353: 9.587288, 323: 9.134244}
-	for _, level := range simd.Levels() {
+	for _, level := range levels() {
 		logits := logitsOf(t, load(t, at(level, Options{Threads: 1}), open(t, path)), []int32{1, 403, 407, 261, 378})
 		for id, want := range known {
 			require.InDelta(t, want, logits[id], 1e-4, "%s: token %d", level, id)

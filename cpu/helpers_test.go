@@ -19,6 +19,15 @@ const tinyModel = "../tinymodel/haiku-tiny.q8_0.gguf"
 // at returns o's backend at an instruction set.
 func at(level simd.Level, o Options) *Backend { return &Backend{options: o, level: level} }
 
+// levels are the instruction sets that long tests run on: under the race
+// detector, which slows Go and not assembly, the best one alone.
+func levels() []simd.Level {
+	if raceEnabled {
+		return simd.Levels()[:1]
+	}
+	return simd.Levels()
+}
+
 // load builds an executor that is closed when the test ends.
 func load(t testing.TB, b *Backend, file *gguf.File) infer.Executor {
 	t.Helper()
