@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -217,88 +215,6 @@ func (w *StreamWriter) meta() ring.Meta {
 	t := traceFrom(w.ctx)
 	m.TraceID, m.SpanID, m.TraceFlags = t.trace, t.span, t.flags
 	return m
-}
-
-// generate owns the Model's goroutine: whatever happens in it, even a panic or
-// runtime.Goexit, the ring is closed and the reader is told.
-func (w *StreamWriter) generate() {
-	defer close(w.done)
-	err := errors.New("haiku: the model ended its own goroutine")
-	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
-		}
-		w.stopStallTimer()
-		w.report(err)
-		w.ring.Close(err)
-	}()
-	err = w.model.Generate(w.ctx, w, w.req)
-	if err == nil && !w.complete() {
-		if err = w.ctx.Err(); err == nil {
-			err = errors.New("haiku: the model returned before every choice had a finish reason")
-		}
-	}
-	err = w.cause(err)
-}
-
-// complete reports whether every choice has ended.
-func (w *StreamWriter) complete() bool {
-	for i := range w.choices {
-		if !w.choices[i].finished {
-			return false
-		}
-	}
-	return true
-}
-
-// cause replaces a bare context error by the reason the context has ended, if
-// that says more to a client.
-func (w *StreamWriter) cause(err error) error {
-	ended := w.ctx.Err()
-	if ended == nil || !errors.Is(err, ended) {
-		return err
-	}
-	var e *Error
-	if c := context.Cause(w.ctx); errors.As(c, &e) || errors.Is(c, context.DeadlineExceeded) {
-		return c
-	}
-	return err
-}
-
-// report logs what only the operator should know. Prompts are not logged.
-func (w *StreamWriter) report(err error) {
-	var p *PanicError
-	switch {
-	case errors.As(err, &p):
-		LoggerFrom(w.ctx).Error("haiku: model panicked",
-			slog.String("request", w.req.ID), slog.Any("panic", p.Value), slog.String("stack", string(p.Stack)))
-	case err != nil && ErrorFrom(err).Status >= 500:
-		LoggerFrom(w.ctx).Error("haiku: stream failed",
-			slog.String("request", w.req.ID), slog.Any("error", err))
-	}
-}
-
-// stop ends the generation and waits until nothing of it runs. The reader
-// calls it exactly once.
-func (w *StreamWriter) stop() {
-	w.cancel(context.Canceled)
-	<-w.done
-	w.ring.Free()
-}
-
-// follow ends the generation when ctx does, which matters where the stream was
-// made from another context. The returned function ends that and waits for it.
-func (w *StreamWriter) follow(ctx context.Context) (unfollow func()) {
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		w.cancel(context.Cause(ctx))
-	})
-	return func() {
-		if !stop() {
-			<-ended
-		}
-	}
 }
 
 // SetVocabulary names the vocabulary that the pieces' ids refer to. The Model

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -60,7 +61,7 @@ var protocols = map[string]func(*http.Protocols){
 type site struct {
 	*http.Client
 	url   string
-	dials int // connections made so far
+	dials atomic.Int32 // connections made so far
 }
 
 // on runs srv on l until test returns. dial is how the client reaches it.
@@ -73,7 +74,7 @@ func on(t *testing.T, srv *http.Server, set func(*http.Protocols), l net.Listene
 	go func() { served <- srv.Serve(l) }()
 	s := &site{url: url}
 	transport := &http.Transport{Protocols: srv.Protocols, DialContext: func(ctx context.Context, n, a string) (net.Conn, error) {
-		s.dials++
+		s.dials.Add(1)
 		return dial(ctx, n, a)
 	}}
 	s.Client = &http.Client{Transport: transport}
