@@ -17,8 +17,9 @@ type Encoder interface {
 	// Token appends one delta.
 	Token(dst []byte, d *Delta) []byte
 	// End appends what comes after the last token: the closing of a good
-	// answer when err is nil, otherwise the error, which for event streams
-	// must be one whole event.
+	// answer when err is nil, otherwise the error: for event streams one whole
+	// event, possibly without a Begin before it, and for other types the
+	// whole body, for which dst is empty again.
 	End(dst []byte, u Usage, err *Error) []byte
 }
 
