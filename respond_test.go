@@ -263,3 +263,37 @@ func (w *strictWriter) WriteHeader(status int) {
 	w.headers++
 	w.ResponseRecorder.WriteHeader(status)
 }
+
+func TestAStreamThatHasBeenReadIsNotAnAnswer(t *testing.T) {
+	rec := answered(haiku.HandlerFunc(func(c *haiku.Context) {
+		req, err := (&haiku.Request{Stop: []string{"b"}}).InferenceRequest()
+		require.NoError(t, err)
+		s := haiku.NewStream(c.Context(), pieces("a", "b"), req)
+		text, err := s.Text()
+		require.NoError(t, err)
+		require.Equal(t, "a", text)
+		require.EqualError(t, c.Stream(s), "haiku: a stream can be read only once")
+	}), "/")
+	require.Equal(t, 500, rec.Code)
+	require.Equal(t, internalBody, rec.Body.String())
+}
+
+func TestAClientThatCannotBeWrittenToEndsTheModel(t *testing.T) {
+	ended := make(chan error, 1)
+	gone := errors.New("connection reset")
+	mux := quietMux()
+	mux.Register("/", haiku.HandlerFunc(func(c *haiku.Context) {
+		err := c.Stream(haiku.NewStream(c.Context(), waiting(ended, "a"), &haiku.Request{}))
+		require.ErrorIs(t, err, gone)
+	}))
+	mux.ServeHTTP(resetWriter{httptest.NewRecorder(), gone}, httptest.NewRequest("GET", "/", nil))
+	require.Equal(t, context.Canceled, <-ended)
+}
+
+// resetWriter fails each write.
+type resetWriter struct {
+	*httptest.ResponseRecorder
+	err error
+}
+
+func (w resetWriter) Write([]byte) (int, error) { return 0, w.err }
