@@ -120,6 +120,7 @@ func (a *answer) drain(r *reader, events bool) {
 		if len(t.text) == 0 && len(t.logprobs) == 0 && t.finish == "" {
 			continue // all of it has to wait
 		}
+		a.out.Acquire()
 		a.begin()
 		a.delta = Delta{Choice: t.choice, Escaped: r.escaped(&t), Logprobs: t.logprobs, Finish: t.finish}
 		a.out.Buf = a.enc.Token(a.out.Buf, &a.delta)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -16,8 +17,12 @@ var ErrCannotFlush = fmt.Errorf("sse: response writer cannot flush: %w", http.Er
 // DefaultWriteTimeout is how long a flush may take unless Options say otherwise.
 const DefaultWriteTimeout = 30 * time.Second
 
-// maxKeptBytes bounds the buffer kept between flushes, per response.
-const maxKeptBytes = 64 << 10
+// maxKeptBytes bounds the buffers that are kept for later flushes; lentBytes is
+// what they begin with.
+const (
+	maxKeptBytes = 64 << 10
+	lentBytes    = 4 << 10
+)
 
 // Options configure a Writer.
 type Options struct {
@@ -36,9 +41,11 @@ type Options struct {
 // belongs into a defer.
 type Writer struct {
 	// Buf holds the bytes of the next Flush or Reply. The caller appends to
-	// it, w.Buf = append(w.Buf, frame...); a flush empties it and keeps its
-	// memory.
+	// it, w.Buf = append(w.Buf, frame...), best after Acquire; a flush empties
+	// it.
 	Buf []byte
+
+	loan *[]byte // from buffers, while Buf is its memory
 
 	rw          http.ResponseWriter
 	rc          *http.ResponseController
@@ -210,12 +217,39 @@ func (w *Writer) send(flush func() error) error {
 	if w.err == nil {
 		w.err = flush()
 	}
-	if cap(w.Buf) > maxKeptBytes {
-		w.Buf = nil
-	}
-	w.Buf = w.Buf[:0]
+	w.release()
 	w.disarm()
 	return w.err
+}
+
+// buffers lends memory to the streams that have something to say just now.
+var buffers = sync.Pool{New: func() any {
+	b := make([]byte, 0, lentBytes)
+	return &b
+}}
+
+// Acquire gives Buf memory to append to until the next Flush or Reply takes it
+// back: a stream that waits holds none.
+func (w *Writer) Acquire() {
+	if w.loan == nil && cap(w.Buf) == 0 {
+		w.loan = buffers.Get().(*[]byte)
+		w.Buf = *w.loan
+	}
+}
+
+// release empties Buf and gives back what Acquire has lent.
+func (w *Writer) release() {
+	keep := cap(w.Buf) <= maxKeptBytes
+	switch {
+	case w.loan != nil && keep:
+		*w.loan = w.Buf[:0]
+		buffers.Put(w.loan)
+		fallthrough
+	case !keep:
+		w.Buf, w.loan = nil, nil
+	default:
+		w.Buf = w.Buf[:0]
+	}
 }
 
 // arm makes sure that the write deadline is at least three quarters of the

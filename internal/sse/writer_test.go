@@ -157,6 +157,26 @@ func TestLargeBufferIsNotKept(t *testing.T) {
 	require.Equal(t, kept, cap(w.Buf))
 }
 
+func TestAWriterThatWaitsHoldsNoMemory(t *testing.T) {
+	w := NewWriter(newFake(), request(), Options{})
+	require.NoError(t, w.Open(200))
+	for range 3 {
+		w.Acquire()
+		lent := cap(w.Buf)
+		require.GreaterOrEqual(t, lent, lentBytes)
+		w.Acquire() // again before the flush: the same
+		require.Equal(t, lent, cap(w.Buf))
+		w.Buf = append(w.Buf, "data: x\n\n"...)
+		require.NoError(t, w.Flush())
+		require.Nil(t, w.Buf)
+	}
+	w.Acquire()
+	w.Buf = append(w.Buf, make([]byte, maxKeptBytes+1)...)
+	require.NoError(t, w.Flush())
+	w.Acquire()
+	require.LessOrEqual(t, cap(w.Buf), maxKeptBytes, "an unusually large buffer is not lent on")
+}
+
 func TestReplySendsOneWholeBody(t *testing.T) {
 	f := newFake()
 	f.header.Set("Content-Encoding", "br")
