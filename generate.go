@@ -54,15 +54,20 @@ func (w *StreamWriter) cause(err error) error {
 }
 
 // report logs what only the operator should know. Prompts are not logged.
+// Refusals under load and deadlines, which can come by the thousand and which
+// the client learns of, are for those who look for them.
 func (w *StreamWriter) report(err error) {
 	var p *PanicError
-	switch {
+	log := LoggerFrom(w.ctx)
+	switch status := ErrorFrom(err); {
+	case err == nil || status.Status < 500:
 	case errors.As(err, &p):
-		LoggerFrom(w.ctx).Error("haiku: model panicked",
+		log.Error("haiku: model panicked",
 			slog.String("request", w.req.ID), slog.Any("panic", p.Value), slog.String("stack", string(p.Stack)))
-	case err != nil && ErrorFrom(err).Status >= 500:
-		LoggerFrom(w.ctx).Error("haiku: stream failed",
-			slog.String("request", w.req.ID), slog.Any("error", err))
+	case status.Status == ErrOverloaded.Status || status.Status == ErrTimeout.Status:
+		log.Debug("haiku: stream refused or too late", slog.String("request", w.req.ID), slog.Any("error", err))
+	default:
+		log.Error("haiku: stream failed", slog.String("request", w.req.ID), slog.Any("error", err))
 	}
 }
 
