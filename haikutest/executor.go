@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,47 +20,16 @@ type Costs struct {
 	DecodeSequence time.Duration
 }
 
-// FaultKind is a way to fail.
-type FaultKind int
-
-// The ways to fail.
-const (
-	// Fail reports an error for the one sequence.
-	Fail FaultKind = iota
-	// FailStep reports an error for the step as a whole.
-	FailStep
-	// Panic panics.
-	Panic
-	// Exit ends the calling goroutine by runtime.Goexit.
-	Exit
-	// OutOfMemory reports infer.ErrOutOfMemory for the one sequence.
-	OutOfMemory
-	// Stall blocks until the step's context ends.
-	Stall
-	// NaN yields logits that are not numbers.
-	NaN
-)
-
-// Fault makes a sequence fail when its answer's token number At is computed.
-type Fault struct {
-	Kind FaultKind
-	// Match picks sequences by the text of their prompt; nil picks all.
-	Match func(prompt string) bool
-	// At is the number of the token, 0 for the first.
-	At int
-}
-
-// ErrFault is what Fail and FailStep report.
-var ErrFault = errors.New("haikutest: scripted fault")
-
-// Config describes a fake executor. The zero value echoes nothing and costs
+// Config describes a fake executor. The zero value costs nothing and answers
 // nothing: every answer is empty.
 type Config struct {
 	// Pieces are tokens besides the 256 bytes. They may hold any bytes, also
 	// parts of UTF-8 characters.
 	Pieces []string
 	// Answer gives the pieces of the answer to a prompt, which must depend on
-	// the prompt alone. Nil answers nothing.
+	// the prompt alone; what is no piece is spelled in those that there are.
+	// The prompt is the text before the last [AnswerMark], without a newline
+	// at its end. Nil answers nothing.
 	Answer func(prompt string) []string
 	Costs  Costs
 	Faults []Fault
@@ -72,30 +38,39 @@ type Config struct {
 	ContextTokens, BlockTokens, Blocks, MaxBatchTokens int
 }
 
+// Says is the Config of an executor that answers every prompt with pieces, one
+// token each.
+func Says(pieces ...string) Config {
+	return Config{Pieces: pieces, Answer: func(string) []string { return pieces }}
+}
+
 // Counts is what an Executor has done.
 type Counts struct {
 	Steps         int
-	PrefillTokens int // tokens of items with more than one, and of first items
-	DecodeTokens  int
+	PrefillTokens int // tokens computed before the first logits of a sequence
+	DecodeTokens  int // tokens computed one at a time after them
 	LargestBatch  int // items in one step
-	OpenSequences int // begun and not released
+	OpenSequences int // begun and not released, also after Close
 	Released      int // sequences
 	Closed        bool
 }
 
 // Executor is a fake GPU: an infer.Executor whose logits follow a script. What
 // it computes is a function of a sequence's tokens alone, as the contract
-// wants. Its methods may be called concurrently, which it reports as a
-// violation where the contract forbids it.
+// wants. Its methods may be called concurrently; where the contract forbids
+// that, the call is reported as a violation.
 type Executor struct {
 	cfg   Config
 	vocab *vocabulary
 
+	struck []int // [len(cfg.Faults)] how often each has; belongs to the step
+
 	mu         sync.Mutex
 	busy       bool
 	counts     Counts
-	sequences  map[infer.SeqID][]int32 // tokens computed so far
-	blocks     map[int32]infer.SeqID
+	sequences  map[infer.SeqID]*sequence
+	released   map[infer.SeqID]bool
+	owners     map[int32]infer.SeqID // of the KV blocks
 	violations []string
 }
 
@@ -106,7 +81,10 @@ func New(cfg Config) *Executor {
 	setDefault(&cfg.Blocks, 4096)
 	return &Executor{
 		cfg: cfg, vocab: newVocabulary(cfg.Pieces),
-		sequences: make(map[infer.SeqID][]int32), blocks: make(map[int32]infer.SeqID),
+		struck:    make([]int, len(cfg.Faults)),
+		sequences: make(map[infer.SeqID]*sequence),
+		released:  make(map[infer.SeqID]bool),
+		owners:    make(map[int32]infer.SeqID),
 	}
 }
 
@@ -137,15 +115,11 @@ func (e *Executor) Counts() Counts {
 }
 
 // Violations lists what the engine did against the contract, empty for a good
-// one.
+// one. After the first hundred it keeps no more.
 func (e *Executor) Violations() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.violations)
-}
-
-func (e *Executor) violated(format string, args ...any) {
-	e.violations = append(e.violations, fmt.Sprintf(format, args...))
 }
 
 // Step computes a batch in the time its costs say.
@@ -166,23 +140,25 @@ func (e *Executor) Step(ctx context.Context, b *infer.Batch) error {
 	return nil
 }
 
-// begin counts a step and checks that it may happen now.
+var (
+	errBusy     = errors.New("haikutest: two steps at a time")
+	errTooLarge = errors.New("haikutest: the step has more than MaxBatchTokens tokens")
+)
+
+// begin counts a step and returns its cost, if it may happen now.
 func (e *Executor) begin(b *infer.Batch) (time.Duration, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.counts.Closed {
-		e.violated("Step after Close")
-		return 0, fmt.Errorf("haikutest: %w", infer.ErrClosed)
-	}
-	if e.busy {
-		e.violated("two steps at a time")
+	if err := e.allowed(b); err != nil {
+		return 0, err
 	}
 	e.busy = true
 	e.counts.Steps++
 	e.counts.LargestBatch = max(e.counts.LargestBatch, len(b.Items))
 	cost := e.cfg.Costs.Step
-	for _, it := range b.Items {
-		if it.Start > 0 && len(it.Tokens) == 1 {
+	for i := range b.Items {
+		it := &b.Items[i]
+		if s := e.sequences[it.Seq]; s != nil && s.sampled && len(it.Tokens) == 1 {
 			e.counts.DecodeTokens++
 			cost += e.cfg.Costs.DecodeSequence
 		} else {
@@ -216,161 +192,68 @@ func wait(ctx context.Context, d time.Duration) error {
 
 // compute runs one item. Its error is that of the whole step.
 func (e *Executor) compute(ctx context.Context, it *infer.Item) error {
-	tokens, err := e.store(it)
+	s, err := e.store(it)
 	if err != nil {
 		it.Err = err
 		return nil
 	}
-	prompt, made := e.split(tokens)
-	if f := e.fault(prompt, made, it.Logits != nil); f != nil {
-		return e.misbehave(ctx, f.Kind, it)
+	if f := e.fault(s, it); f != nil {
+		if over, err := f.strike(ctx, it); over {
+			return err
+		}
 	}
 	if it.Logits != nil {
-		e.logits(it.Logits, tokens, prompt, made)
+		s.sampled = true
+		e.logits(it.Logits, s)
 	}
 	return nil
 }
 
-// store keeps an item's tokens at their positions, and checks the item against
-// the contract. Its error is the item's own.
-func (e *Executor) store(it *infer.Item) ([]int32, error) {
+// store keeps an item's tokens at their positions. Its error is the item's own.
+func (e *Executor) store(it *infer.Item) (*sequence, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	end := it.Start + len(it.Tokens)
-	if err := e.valid(it, end); err != nil {
-		return nil, err
+	if err := e.check(it); err != nil {
+		e.violated("sequence %d: %v", it.Seq, err)
+		return nil, fmt.Errorf("haikutest: %w", err)
 	}
-	have := e.sequences[it.Seq]
-	if it.Start > len(have) {
-		e.violated("sequence %d: tokens from position %d and %d are computed", it.Seq, it.Start, len(have))
-		return nil, fmt.Errorf("haikutest: position %d is not computed", len(have))
-	}
-	for _, b := range it.Blocks {
-		if owner, taken := e.blocks[b]; taken && owner != it.Seq {
-			e.violated("sequences %d and %d share block %d", owner, it.Seq, b)
+	s := e.sequences[it.Seq]
+	if s == nil {
+		if e.released[it.Seq] {
+			e.violated("sequence %d: it has been released", it.Seq)
 		}
-		e.blocks[b] = it.Seq
+		s = &sequence{mark: -1}
+		e.sequences[it.Seq] = s
 	}
-	have = append(have[:it.Start:it.Start], it.Tokens...)
-	e.sequences[it.Seq] = have
-	return have, nil
-}
-
-func (e *Executor) valid(it *infer.Item, end int) error {
-	switch {
-	case len(it.Tokens) == 0 || it.Start < 0:
-		return fmt.Errorf("haikutest: an item of %d tokens at %d", len(it.Tokens), it.Start)
-	case end > e.cfg.ContextTokens:
-		return fmt.Errorf("haikutest: position %d is beyond the context of %d", end-1, e.cfg.ContextTokens)
-	case len(it.Blocks)*e.cfg.BlockTokens < end:
-		return fmt.Errorf("haikutest: %d blocks do not hold %d positions", len(it.Blocks), end)
-	}
-	for _, b := range it.Blocks {
-		if b < 0 || int(b) >= e.cfg.Blocks {
-			return fmt.Errorf("haikutest: block %d of %d", b, e.cfg.Blocks)
-		}
-	}
-	for _, id := range it.Tokens {
-		if id < 0 || int(id) >= len(e.vocab.pieces) {
-			return fmt.Errorf("haikutest: token %d of %d", id, len(e.vocab.pieces))
-		}
-	}
-	return nil
-}
-
-// split finds where the answer begins: after the last answer token. Without
-// one there is no scripted answer and made is -1.
-func (e *Executor) split(tokens []int32) (prompt string, made int) {
-	for i := len(tokens) - 1; i >= 0; i-- {
-		if tokens[i] == answerToken {
-			return e.vocab.text(tokens[:i]), len(tokens) - 1 - i
-		}
-	}
-	return e.vocab.text(tokens), -1
-}
-
-func (e *Executor) fault(prompt string, made int, sampled bool) *Fault {
-	for i := range e.cfg.Faults {
-		f := &e.cfg.Faults[i]
-		if sampled && max(made, 0) == f.At && (f.Match == nil || f.Match(prompt)) {
-			return f
-		}
-	}
-	return nil
-}
-
-func (e *Executor) misbehave(ctx context.Context, kind FaultKind, it *infer.Item) error {
-	switch kind {
-	case Fail:
-		it.Err = ErrFault
-	case OutOfMemory:
-		it.Err = infer.ErrOutOfMemory
-	case NaN:
-		for i := range it.Logits {
-			it.Logits[i] = float32(math.NaN())
-		}
-	case Stall:
-		<-ctx.Done()
-		return ctx.Err()
-	case Panic:
-		panic("haikutest: scripted panic")
-	case Exit:
-		runtime.Goexit()
-	case FailStep:
-		return ErrFault
-	}
-	return nil
-}
-
-// logits makes the next token of the answer the best by far. Without an answer
-// token the next token is a hash of all that came before, never the last.
-func (e *Executor) logits(dst []float32, tokens []int32, prompt string, made int) {
-	clear(dst)
-	if made < 0 {
-		hash := uint64(14695981039346656037)
-		for _, id := range tokens {
-			hash = (hash ^ uint64(id)) * 1099511628211
-		}
-		dst[uint64(byteToken)+hash>>20%256] = 20
-		dst[uint64(byteToken)+hash>>40%256] += 10
-		return
-	}
-	var answer []int32
-	if e.cfg.Answer != nil {
-		answer = e.vocab.answer(e.cfg.Answer(strings.TrimSuffix(prompt, "\n")))
-	}
-	next := eosToken
-	if made < len(answer) {
-		next = answer[made]
-	}
-	dst[next] = 20
+	e.claim(it, s)
+	s.write(it.Start, it.Tokens)
+	return s, nil
 }
 
 // Release forgets a sequence.
 func (e *Executor) Release(seq infer.SeqID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, open := e.sequences[seq]; !open {
+	s := e.sequences[seq]
+	if s == nil {
 		return
 	}
 	if e.busy {
 		e.violated("Release of sequence %d during a step", seq)
 	}
-	e.counts.Released++
+	e.disown(seq, s)
 	delete(e.sequences, seq)
-	for b, owner := range e.blocks {
-		if owner == seq {
-			delete(e.blocks, b)
-		}
-	}
+	e.released[seq] = true
+	e.counts.Released++
 }
 
 // Close ends the executor; it may be called again.
 func (e *Executor) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.busy {
+		e.violated("Close during a step")
+	}
 	e.counts.Closed = true
-	clear(e.sequences)
-	clear(e.blocks)
 	return nil
 }
