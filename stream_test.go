@@ -117,7 +117,7 @@ func TestHowAModelMayFail(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log bytes.Buffer
-			ctx := haiku.WithLogger(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
+			ctx := haiku.WithLogger(t.Context(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 			m := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
 				defer w.SetUsage(haiku.Usage{PromptTokens: 7})
 				if _, err := w.Push(ctx, haiku.Piece{ID: -1, Text: "before"}); err != nil {
