@@ -79,7 +79,11 @@ func (b *Backend) Load(ctx context.Context, file *infer.ModelFile) (infer.Execut
 		return nil, err
 	}
 	spec.Name = "cpu/" + b.level.String()
-	return newExecutor(m, spec, b.level, options.Threads), nil
+	e, err := newExecutor(m, spec, b.level, options.Threads)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 // withDefaults fills in zeros and refuses what makes no sense.

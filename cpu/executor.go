@@ -68,12 +68,16 @@ func activationFloats(c *model.Config) int {
 	return 2*c.Dim + 2*(c.Heads+c.KVHeads)*c.HeadDim + 2*c.FFN + c.RopeDims
 }
 
-func newExecutor(m *model.Model, spec infer.Spec, level simd.Level, threads int) *executor {
+func newExecutor(m *model.Model, spec infer.Spec, level simd.Level, threads int) (*executor, error) {
 	n, c := spec.MaxBatchTokens, &m.Config
+	kv, err := newKVCache(c, spec.Blocks, spec.BlockTokens)
+	if err != nil {
+		return nil, err
+	}
 	queries, keys := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	e := &executor{
 		model: m, spec: spec, level: level,
-		kv:          newKVCache(c, spec.Blocks, spec.BlockTokens),
+		kv:          kv,
 		pool:        newPool(threads),
 		shareMACs:   shareMACs,
 		frequencies: c.Frequencies(),
@@ -99,7 +103,7 @@ func newExecutor(m *model.Model, spec infer.Spec, level simd.Level, threads int)
 	}
 	e.product = productTask{e: e, parts: make([]productPart, 0, 3)}
 	e.logits.e, e.tokens.e, e.attention.e = e, e, e
-	return e
+	return e, nil
 }
 
 // Spec describes the executor.
@@ -115,8 +119,9 @@ func (e *executor) Close() error {
 	}
 	e.closed = true
 	e.pool.close()
+	err := e.kv.free()
 	e.model, e.kv, e.act, e.scratch = nil, nil, activations{}, nil
-	return nil
+	return err
 }
 
 // Step computes a batch. Items that are not well formed get an Err of their

@@ -1,6 +1,11 @@
 package cpu
 
-import "github.com/intelliparadigm/haiku/internal/model"
+import (
+	"fmt"
+
+	"github.com/intelliparadigm/haiku/infer"
+	"github.com/intelliparadigm/haiku/internal/model"
+)
 
 // kvCache holds the keys and values of all positions in blocks. Within a
 // block, those of one head lie together, [slot][HeadDim], as attention reads
@@ -8,18 +13,27 @@ import "github.com/intelliparadigm/haiku/internal/model"
 type kvCache struct {
 	kvHeads, blockTokens, headDim int
 	keys, values                  [][]float32 // [layer][Blocks · kvHeads · blockTokens · headDim]
+	free                          func() error
 }
 
 // kvFloatsPerToken is what one position takes, over all layers.
 func kvFloatsPerToken(c *model.Config) int { return 2 * c.LayerCount * c.KVHeads * c.HeadDim }
 
-func newKVCache(c *model.Config, blocks, blockTokens int) *kvCache {
-	kv := &kvCache{kvHeads: c.KVHeads, blockTokens: blockTokens, headDim: c.HeadDim}
-	for range c.LayerCount {
-		kv.keys = append(kv.keys, make([]float32, blocks*kv.blockFloats()))
-		kv.values = append(kv.values, make([]float32, blocks*kv.blockFloats()))
+// newKVCache takes the memory for all blocks; free gives it back.
+func newKVCache(c *model.Config, blocks, blockTokens int) (*kvCache, error) {
+	total := kvFloatsPerToken(c) * blocks * blockTokens
+	memory, free, err := allocate(total)
+	if err != nil {
+		return nil, fmt.Errorf("cpu: %w: %d bytes for keys and values: %w", infer.ErrOutOfMemory, 4*total, err)
 	}
-	return kv
+	kv := &kvCache{kvHeads: c.KVHeads, blockTokens: blockTokens, headDim: c.HeadDim, free: free}
+	perLayer := blocks * kv.blockFloats()
+	for range c.LayerCount {
+		kv.keys = append(kv.keys, memory[:perLayer:perLayer])
+		kv.values = append(kv.values, memory[perLayer:2*perLayer:2*perLayer])
+		memory = memory[2*perLayer:]
+	}
+	return kv, nil
 }
 
 // blockFloats is the size of one layer's keys, or values, of one block.

@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -143,4 +144,19 @@ func TestLoadPlansMemory(t *testing.T) {
 	}
 	_, err := Options{KVBytes: 1}.New().Load(context.Background(), file)
 	require.ErrorIs(t, err, infer.ErrOutOfMemory)
+}
+
+func TestBlocksLieOutsideTheHeap(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("blocks lie in the heap on this system")
+	}
+	cfg := smallConfig
+	cfg.Context = 1 << 20
+	file := synthetic(t, cfg, nil)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	e := load(t, New(), file)
+	runtime.ReadMemStats(&after)
+	require.Greater(t, e.Spec().Blocks*e.Spec().BlockTokens*384, 900<<20, "a gigabyte of blocks")
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20))
 }
