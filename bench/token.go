@@ -25,6 +25,7 @@ const (
 
 // tokenTable compares ways to send a token, each in the server's CPU time, in
 // rounds that visit every variant, so that the machine's moods hit all alike.
+// Haiku's ways include reading and checking the request.
 func tokenTable(s settings) error {
 	requests := 1500
 	if s.quick {
@@ -32,32 +33,43 @@ func tokenTable(s settings) error {
 	}
 	variants := []struct {
 		name    string
-		handler func() (http.Handler, func())
+		handler func() http.Handler
 	}{
 		{"floor: bare loop, prebuilt bytes, one flush per token", plain(floorHandler(1))},
+		{"the same bytes through a goroutine and a channel", plain(http.HandlerFunc(hopHandler))},
 		{"usual: encoding/json, Fprintf, one flush per token", plain(http.HandlerFunc(usualHandler))},
-		{"haiku: ring, SSE, one flush per token", haikuHandler(1)},
-		{"haiku, 2 tokens ready at a time", haikuHandler(2)},
-		{"haiku, 4 tokens ready at a time", haikuHandler(4)},
-		{"haiku, 8 tokens ready at a time", haikuHandler(8)},
+		{"haiku, 1 token ready at a time", bursts(1)},
+		{"haiku, 2 tokens ready at a time", bursts(2)},
+		{"haiku, 4 tokens ready at a time", bursts(4)},
+		{"haiku, 8 tokens ready at a time", bursts(8)},
+		{"haiku, tokens made as fast as the ring takes them", bursts(tokensPerRequest)},
 		{"floor with one flush per 4 tokens", plain(floorHandler(4))},
 	}
 	micros := make([][]float64, len(variants))
 	ratios := make([][]float64, len(variants))
+	perFlush := make([]float64, len(variants))
 	for range s.rounds {
 		for i, v := range variants {
-			m, err := cpuPerToken(v.handler, requests)
+			h := v.handler()
+			m, err := cpuPerToken(h, requests)
 			if err != nil {
 				return fmt.Errorf("%s: %w", v.name, err)
+			}
+			if b, ok := h.(*burstHandler); ok {
+				perFlush[i] = float64(b.tokens.Load()) / float64(b.flushes.Load())
 			}
 			micros[i] = append(micros[i], m)
 			ratios[i] = append(ratios[i], m/micros[0][len(micros[0])-1])
 		}
 	}
 	fmt.Printf("%d clients, %d tokens per request, median of %d rounds\n\n", tokenClients, tokensPerRequest, s.rounds)
-	fmt.Printf("| way | µs CPU per token | of the floor |\n| --- | ---: | ---: |\n")
+	fmt.Printf("| way | µs CPU per token | of the floor | tokens per flush |\n| --- | ---: | ---: | ---: |\n")
 	for i, v := range variants {
-		fmt.Printf("| %s | %.2f | %.2f× |\n", v.name, median(micros[i]), median(ratios[i]))
+		flushes := ""
+		if perFlush[i] > 0 {
+			flushes = fmt.Sprintf("%.1f", perFlush[i])
+		}
+		fmt.Printf("| %s | %.2f | %.2f× | %s |\n", v.name, median(micros[i]), median(ratios[i]), flushes)
 	}
 	return nil
 }
@@ -69,9 +81,7 @@ func median(xs []float64) float64 {
 
 // cpuPerToken is the CPU time, in microseconds, that this process spends per
 // token while another one reads the streams.
-func cpuPerToken(handler func() (http.Handler, func()), requests int) (float64, error) {
-	h, stop := handler()
-	defer stop()
+func cpuPerToken(h http.Handler, requests int) (float64, error) {
 	url, closeServer, err := listen(h)
 	if err != nil {
 		return 0, err
@@ -113,9 +123,7 @@ func listen(h http.Handler) (url string, stop func(), err error) {
 	return "http://" + listener.Addr().String() + "/v1/chat/completions", func() { server.Close() }, nil
 }
 
-func plain(h http.Handler) func() (http.Handler, func()) {
-	return func() (http.Handler, func()) { return h, func() {} }
-}
+func plain(h http.Handler) func() http.Handler { return func() http.Handler { return h } }
 
 // frame is the chunk that all ways send for a token, as Haiku writes it.
 var frame = func() []byte {
@@ -157,6 +165,24 @@ func floorHandler(flushEvery int) http.Handler {
 	})
 }
 
+// hopHandler gets its tokens from another goroutine, as every server does whose
+// model serves more than one request.
+func hopHandler(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	flusher := w.(http.Flusher)
+	tokens := make(chan int, 1)
+	go func() {
+		defer close(tokens)
+		for i := range tokensPerRequest {
+			tokens <- i
+		}
+	}()
+	for range tokens {
+		w.Write(frame)
+		flusher.Flush()
+	}
+}
+
 // chunk is what the usual way marshals for each token.
 type chunk struct {
 	ID      string        `json:"id"`
@@ -192,137 +218,71 @@ func usualHandler(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// haikuHandler streams from a stepper that makes `ready` tokens at a time for
-// every stream and then waits until all of them have been flushed, as an
-// engine's step does.
-func haikuHandler(ready int) func() (http.Handler, func()) {
-	return func() (http.Handler, func()) {
-		st := newStepper(ready)
-		return openai.Handler(st, countFlushes(st)), st.stop
+// burstHandler serves OpenAI's API from a model that makes a number of tokens
+// at once and then waits until they have been flushed, so that this many are
+// ready at a time.
+type burstHandler struct {
+	http.Handler
+	burst           int
+	tokens, flushes atomic.Int64
+}
+
+func bursts(burst int) func() http.Handler {
+	return func() http.Handler {
+		b := &burstHandler{burst: burst}
+		b.Handler = openai.Handler(b, b.watchFlushes)
+		return b
 	}
 }
 
-// countFlushes lets a stream's stepper see the flushes of its response.
-func countFlushes(st *stepper) haiku.Middleware {
-	return func(next haiku.InferenceHandler) haiku.InferenceHandler {
-		return haiku.HandlerFunc(func(c *haiku.Context) {
-			seen := &flushCounter{ResponseWriter: c.Writer, st: st}
-			c.Writer = seen
-			c.Request = c.Request.WithContext(context.WithValue(c.Context(), flushesKey{}, seen))
-			next.ServeInference(c)
-		})
-	}
+// flushWatch tells a stream's model about the flushes of its response.
+type flushWatch struct {
+	http.ResponseWriter
+	flushed chan struct{} // capacity 1
+	count   *atomic.Int64
 }
 
-type flushesKey struct{}
+func (f *flushWatch) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
-// stepper is a model whose streams advance in steps, all together.
-type stepper struct {
-	ready   int
-	join    chan *stepped
-	acked   chan struct{}
-	pending atomic.Int32
-	quit    chan struct{}
-	done    chan struct{}
-}
-
-type stepped struct {
-	w       *haiku.StreamWriter
-	flushes *flushCounter
-	left    int
-	over    chan struct{}
-}
-
-func newStepper(ready int) *stepper {
-	s := &stepper{ready: ready, join: make(chan *stepped), acked: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
-	go s.run()
-	return s
-}
-
-func (s *stepper) stop() {
-	close(s.quit)
-	<-s.done
-}
-
-// Generate joins the steps until its tokens are made.
-func (s *stepper) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
-	w.SetVocabulary(vocabulary)
-	st := &stepped{w: w, left: tokensPerRequest, over: make(chan struct{})}
-	st.flushes, _ = ctx.Value(flushesKey{}).(*flushCounter)
+func (f *flushWatch) FlushError() error {
+	err := http.NewResponseController(f.ResponseWriter).Flush()
+	f.count.Add(1)
 	select {
-	case s.join <- st:
-	case <-ctx.Done():
-		return ctx.Err()
+	case f.flushed <- struct{}{}:
+	default:
 	}
-	<-st.over
-	return nil
+	return err
 }
 
-func (s *stepper) run() {
-	defer close(s.done)
-	var active []*stepped
-	for {
-		if len(active) == 0 {
-			select {
-			case st := <-s.join:
-				active = append(active, st)
-			case <-s.quit:
-				return
-			}
-		}
-		for more := true; more; {
-			select {
-			case st := <-s.join:
-				active = append(active, st)
-			default:
-				more = false
-			}
-		}
-		active = s.step(active)
-	}
-}
+type flushedKey struct{}
 
-// step pushes the next tokens of every stream and waits for the flushes of
-// those that go on.
-func (s *stepper) step(active []*stepped) []*stepped {
-	s.pending.Store(int32(len(active)) + 1)
-	for _, st := range active {
-		st.flushes.awaited.Store(true)
-		for range s.ready {
-			st.left--
-			p := haiku.Piece{ID: 0}
-			if st.left == 0 {
-				p.Finish = haiku.FinishStop
-			}
-			st.w.TryPush(p)
-		}
-	}
-	if s.pending.Add(-1) > 0 {
-		<-s.acked
-	}
-	return slices.DeleteFunc(active, func(st *stepped) bool {
-		if st.left > 0 {
-			return false
-		}
-		close(st.over)
-		return true
+func (b *burstHandler) watchFlushes(next haiku.InferenceHandler) haiku.InferenceHandler {
+	return haiku.HandlerFunc(func(c *haiku.Context) {
+		watch := &flushWatch{ResponseWriter: c.Writer, flushed: make(chan struct{}, 1), count: &b.flushes}
+		c.Writer = watch
+		c.Request = c.Request.WithContext(context.WithValue(c.Context(), flushedKey{}, watch.flushed))
+		next.ServeInference(c)
 	})
 }
 
-// flushCounter tells the stepper about the first flush of a stream after each
-// step.
-type flushCounter struct {
-	http.ResponseWriter
-	st      *stepper
-	awaited atomic.Bool
-}
-
-func (f *flushCounter) Unwrap() http.ResponseWriter { return f.ResponseWriter }
-
-func (f *flushCounter) FlushError() error {
-	err := http.NewResponseController(f.ResponseWriter).Flush()
-	if f.awaited.CompareAndSwap(true, false) && f.st.pending.Add(-1) == 0 {
-		f.st.acked <- struct{}{}
+// Generate makes the tokens of one answer.
+func (b *burstHandler) Generate(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+	w.SetVocabulary(vocabulary)
+	flushed, _ := ctx.Value(flushedKey{}).(chan struct{})
+	for left := tokensPerRequest; left > 0; {
+		for range min(b.burst, left) {
+			if _, err := w.Push(ctx, haiku.Piece{ID: 0}); err != nil {
+				return err
+			}
+			left--
+		}
+		select {
+		case <-flushed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	return err
+	b.tokens.Add(tokensPerRequest)
+	w.Finish(0, haiku.FinishStop)
+	return nil
 }
