@@ -36,7 +36,8 @@ func tokenTable(s settings) error {
 		handler func() http.Handler
 	}{
 		{"floor: bare loop, prebuilt bytes, one flush per token", plain(floorHandler(1))},
-		{"the same bytes through a goroutine and a channel", plain(http.HandlerFunc(hopHandler))},
+		{"the same bytes through a goroutine and a channel, always one ahead", plain(hopHandler(false))},
+		{"the same, each token made after the flush of the one before", plain(hopHandler(true))},
 		{"usual: encoding/json, Fprintf, one flush per token", plain(http.HandlerFunc(usualHandler))},
 		{"haiku, 1 token ready at a time", bursts(1)},
 		{"haiku, 2 tokens ready at a time", bursts(2)},
@@ -166,21 +167,31 @@ func floorHandler(flushEvery int) http.Handler {
 }
 
 // hopHandler gets its tokens from another goroutine, as every server does whose
-// model serves more than one request.
-func hopHandler(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	flusher := w.(http.Flusher)
-	tokens := make(chan int, 1)
-	go func() {
-		defer close(tokens)
-		for i := range tokensPerRequest {
-			tokens <- i
+// model serves more than one request. In steps, that goroutine waits for the
+// flush as Haiku's measurements do: a model is slower than a flush, so both
+// sides sleep for every token.
+func hopHandler(steps bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		flusher := w.(http.Flusher)
+		tokens, flushed := make(chan int, 1), make(chan struct{}, 1)
+		go func() {
+			defer close(tokens)
+			for i := range tokensPerRequest {
+				tokens <- i
+				if steps {
+					<-flushed
+				}
+			}
+		}()
+		for range tokens {
+			w.Write(frame)
+			flusher.Flush()
+			if steps {
+				flushed <- struct{}{}
+			}
 		}
-	}()
-	for range tokens {
-		w.Write(frame)
-		flusher.Flush()
-	}
+	})
 }
 
 // chunk is what the usual way marshals for each token.
