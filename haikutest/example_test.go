@@ -3,7 +3,6 @@ package haikutest_test
 import (
 	"fmt"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,48 +29,73 @@ func newAPI(model haiku.Model) *haiku.Mux {
 	return mux
 }
 
-// A host tests its handler on a fake GPU: the answer is scripted, and the time
-// of 50 ms per step passes in no time at all.
+// poem asks newAPI for a poem on behalf of somebody.
+func poem(api *haiku.Mux, authorization string) *haikutest.Recorder {
+	request := httptest.NewRequest("POST", "/poem?about=frogs", nil)
+	request.Header.Set("Authorization", authorization)
+	response := haikutest.NewRecorder()
+	api.ServeHTTP(response, request)
+	return response
+}
+
+func TestPoemsAreForThoseWhoSayWhoTheyAre(t *testing.T) {
+	if status := poem(newAPI(haikutest.NewModel(t, "old", " pond")), "").Status(); status != 401 {
+		t.Errorf("status %d, want 401", status)
+	}
+}
+
+// Each step of the fake GPU takes 50 ms, which pass in no time at all.
 func TestPoemIsStreamedWordByWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		exec := haikutest.New(haikutest.Config{
-			Pieces: []string{"old", " pond"},
-			Answer: func(prompt string) []string { return []string{"old", " pond"} },
-			Costs:  haikutest.Costs{Step: 50 * time.Millisecond},
-		})
-		api := newAPI(haikutest.NewEngine(t, exec, infer.Options{}))
+		config := haikutest.Says("old", " pond")
+		config.Costs.Step = 50 * time.Millisecond
+		api := newAPI(haikutest.NewEngine(t, haikutest.New(config), infer.Options{}))
 
-		response := haikutest.NewRecorder()
-		request := httptest.NewRequest("POST", "/poem?about=frogs", nil)
-		request.Header.Set("Authorization", "Bearer x")
 		start := time.Now()
-		api.ServeHTTP(response, request)
-
-		for i, want := range []string{`data: "old"`, `data: " pond"`, "data: [DONE]"} {
-			flush := response.Flushes()[i]
-			if got := strings.TrimSpace(flush.Body); got != want {
-				t.Errorf("flush %d is %q, want %q", i, got, want)
+		events := poem(api, "Bearer x").Events()
+		for i, want := range []string{`"old"`, `" pond"`, "[DONE]"} {
+			if events[i].Data != want {
+				t.Errorf("event %d is %s, want %s", i, events[i].Data, want)
 			}
-			if due := time.Duration(i+1) * 50 * time.Millisecond; flush.At.Sub(start) != due {
-				t.Errorf("flush %d comes after %v, want %v", i, flush.At.Sub(start), due)
+			due := time.Duration(i+1) * 50 * time.Millisecond
+			if at := events[i].At.Sub(start); at != due {
+				t.Errorf("event %d comes after %v, want %v", i, at, due)
 			}
 		}
 	})
 }
 
-func Example() {
+// What becomes of a poem when the GPU has no room is the host's to know, too.
+func TestPoemIsRefusedWhenMemoryRunsOut(t *testing.T) {
 	exec := haikutest.New(haikutest.Config{
-		Answer: func(prompt string) []string { return []string{"splash"} },
+		Faults: []haikutest.Fault{{Kind: haikutest.OutOfMemory}},
 	})
-	engine, err := infer.New(exec, exec.Text(), infer.Options{})
+	response := poem(newAPI(haikutest.NewEngine(t, exec, infer.Options{})), "Bearer x")
+	if response.Status() != 503 {
+		t.Errorf("status %d, want 503", response.Status())
+	}
+}
+
+func Example() {
+	config := haikutest.Says("old", " pond")
+	exec := haikutest.New(config)
+	engine, err := infer.New(exec, exec.Text(), infer.Options{}) // in a test: haikutest.NewEngine
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer engine.Close()
-	response := haikutest.NewRecorder()
-	request := httptest.NewRequest("POST", "/poem?about=frogs", nil)
-	newAPI(engine).ServeHTTP(response, request)
-	fmt.Println(response.Status(), exec.Counts().Steps)
-	// Output: 401 0
+
+	response := poem(newAPI(engine), "Bearer x")
+	fmt.Println(response.Status())
+	for _, event := range response.Events() {
+		fmt.Println(event.Data)
+	}
+	fmt.Println(exec.Counts().DecodeTokens, "tokens decoded")
+	// Output:
+	// 200
+	// "old"
+	// " pond"
+	// [DONE]
+	// 2 tokens decoded
 }

@@ -225,6 +225,10 @@ func (e *Executor) store(it *infer.Item) (*sequence, error) {
 		s = &sequence{mark: -1}
 		e.sequences[it.Seq] = s
 	}
+	if s.step == e.counts.Steps {
+		e.violated("sequence %d: two items in one step", it.Seq)
+	}
+	s.step = e.counts.Steps
 	e.claim(it, s)
 	s.write(it.Start, it.Tokens)
 	return s, nil

@@ -29,14 +29,9 @@ func (e *Executor) allowed(b *infer.Batch) error {
 		e.violated("two steps at a time")
 		return errBusy
 	}
-	tokens, seen := 0, make(map[infer.SeqID]bool, len(b.Items))
+	tokens := 0
 	for i := range b.Items {
-		it := &b.Items[i]
-		if seen[it.Seq] {
-			e.violated("sequence %d: two items in one step", it.Seq)
-		}
-		seen[it.Seq] = true
-		tokens += len(it.Tokens)
+		tokens += len(b.Items[i].Tokens)
 	}
 	if e.cfg.MaxBatchTokens > 0 && tokens > e.cfg.MaxBatchTokens {
 		e.violated("a step of %d tokens, at most %d are allowed", tokens, e.cfg.MaxBatchTokens)

@@ -10,6 +10,7 @@ type sequence struct {
 	mark    int     // where in tokens the last answer token is, or -1
 	answer  []int32 // what the script says after mark, once it has been asked
 	sampled bool    // it has yielded logits
+	step    int     // the number of its last step
 }
 
 // write puts tokens at the positions from start on and drops what came after.
