@@ -32,7 +32,8 @@ type Memory = ring.Allocator
 // defaults; see [Streaming].
 type StreamOptions struct {
 	// Buffer is how many tokens may be ready and unread before the producer
-	// pauses; 0 means 64. It is rounded up to a power of two.
+	// pauses; 0 means 64, less one for the end of each choice. Together with
+	// those ends it is rounded up to a power of two.
 	Buffer int
 	// StallLimit ends a stream with [ErrSlowReader] when its producer has been
 	// paused this long by a reader that does not keep up. 0 lets it pause for
@@ -184,7 +185,7 @@ func (w *StreamWriter) prepare() error {
 	w.space = make(chan struct{}, 1)
 	var err error
 	w.ring, err = ring.New(ring.Config{
-		Slots: w.bufferTokens(), Reserve: n, ArenaBytes: arenaBytes,
+		Slots: w.bufferTokens(n), Reserve: n, ArenaBytes: arenaBytes,
 		Memory: w.memory(), Meta: w.meta(), OnSpace: w.spaceFreed,
 	})
 	if err != nil {
@@ -193,9 +194,9 @@ func (w *StreamWriter) prepare() error {
 	return nil
 }
 
-func (w *StreamWriter) bufferTokens() int {
+func (w *StreamWriter) bufferTokens(choices int) int {
 	if w.opts.Buffer <= 0 {
-		return 64
+		return max(64-choices, 1)
 	}
 	return min(w.opts.Buffer, 1<<16)
 }

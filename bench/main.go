@@ -1,3 +1,5 @@
+//go:build unix
+
 // Bench prints tables that put Haiku beside what it is compared with, measured
 // in one run on one machine. Quote the ratios, not the times.
 //
