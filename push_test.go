@@ -194,7 +194,7 @@ func slowly(s *haiku.StreamWriter, d time.Duration) (a answer) {
 			break
 		}
 		a.tokens = append(a.tokens, tok)
-		time.Sleep(d)
+		<-time.After(d)
 	}
 	return a
 }
@@ -247,7 +247,7 @@ func TestTheStallEndsWhenTheReaderHasCaughtUp(t *testing.T) {
 		m := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
 			for w.TryPush(haiku.Piece{ID: -1, Text: "x"}) == haiku.Pushed {
 			}
-			time.Sleep(time.Minute) // a long step for other streams
+			<-time.After(time.Minute) // a long step for other streams
 			require.Equal(t, haiku.Pushed, w.TryPush(haiku.Piece{ID: -1, Text: "y"}))
 			w.Finish(0, haiku.FinishStop)
 			return nil

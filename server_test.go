@@ -41,7 +41,7 @@ func timed(texts map[time.Duration]string, end time.Duration, err error) haiku.M
 			if text := texts[at]; text != "" {
 				w.TryPush(haiku.Piece{ID: -1, Text: text})
 			}
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 		if err == nil {
 			w.Finish(0, haiku.FinishStop)
@@ -146,12 +146,12 @@ func TestTheServersTimeoutsDoNotCutAStream(t *testing.T) {
 				{5 * time.Second, "data: begin id "}, {5 * time.Second, `data: 0 "a"`}, {8 * time.Second, `data: 0 "b"`},
 				{12 * time.Second, `data: 0 "" stop`}, {12 * time.Second, "data: end 0+0"},
 			}, got)
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 
 			resp, err = s.Post(s.url+"/?form=json", "application/json", strings.NewReader("{}"))
 			require.Equal(t, `{"text":"ab","tokens":0}`, body(t, resp, err))
 			require.Equal(t, 12*time.Second+time.Minute+12*time.Second, time.Since(start))
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 		}
 		require.EqualValues(t, 1, s.dials.Load(), "all on one connection")
 	})

@@ -22,7 +22,7 @@
 // # What is accepted
 //
 // Sampling and limits are those of the API plus top_k, min_p and
-// repetition_penalty. Features that change an answer and are not implemented
+// repetition_penalty. Features that change an answer and are not supported
 // (tools, response formats, audio …) are refused by name with status 400; names
 // that do not change it (user, metadata …) and names that are not known are
 // ignored. Names match in case. An absent model, or "", is the default model.

@@ -70,7 +70,7 @@ func invalid(param, format string, args ...any) error {
 	return haiku.ErrInvalidRequest.With(param, format, args...)
 }
 
-// unsupported is a feature that is not implemented.
+// unsupported is a feature that is not supported.
 func unsupported(param, format string, args ...any) error {
 	return haiku.ErrUnsupported.With(param, format, args...)
 }

@@ -192,10 +192,10 @@ func (r *reader) rope(c *Config) {
 	}
 }
 
-// refused rejects options that change the computation and are not implemented.
+// refused rejects options that change the computation and are not supported.
 func (r *reader) refused() {
 	if n, err := r.file.Int("llama.expert_count"); !r.missing(err) && n != 0 {
-		r.unsupported("llama.expert_count is %d: mixtures of experts are not implemented", n)
+		r.unsupported("llama.expert_count is %d: mixtures of experts are not supported", n)
 	}
 	if x, err := r.file.Float("llama.rope.scaling.attn_factor"); !r.missing(err) && x != 1 {
 		r.unsupported("llama.rope.scaling.attn_factor is %g, implemented is 1", x)

@@ -14,7 +14,7 @@ import "errors"
 
 var (
 	// ErrUnsupported is matched when a file uses an architecture, tensor type
-	// or option that is not implemented.
+	// or option that is not supported.
 	ErrUnsupported = errors.New("model: unsupported")
 	// ErrInvalid is matched when metadata and tensors contradict each other or
 	// something needed is missing.

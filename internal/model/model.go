@@ -83,7 +83,7 @@ func (b *binder) layer(prefix string, c *Config) Layer {
 	queries, keys := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	for _, name := range []string{"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"} {
 		if _, found := b.file.Tensor(prefix + name + ".bias"); found {
-			b.fail("%w: tensor %s%s.bias: biases are not implemented", ErrUnsupported, prefix, name)
+			b.fail("%w: tensor %s%s.bias: biases are not supported", ErrUnsupported, prefix, name)
 		}
 	}
 	return Layer{
