@@ -1,3 +1,5 @@
+//lint:file-ignore ST1003 the types are called what ggml calls them
+
 package gguf
 
 import "fmt"
