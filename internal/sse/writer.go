@@ -49,6 +49,7 @@ type Writer struct {
 
 	rw          http.ResponseWriter
 	rc          *http.ResponseController
+	flush       func() error // found by Open once and for all
 	server      *http.Server // nil outside a server
 	contentType string
 	timeout     time.Duration // 0: no limit
@@ -85,15 +86,24 @@ func NewWriter(rw http.ResponseWriter, r *http.Request, o Options) *Writer {
 
 // CanFlush reports whether a flush of w reaches the connection. It looks
 // through wrappers with an Unwrap method, as http.ResponseController does.
-func CanFlush(w http.ResponseWriter) bool {
+func CanFlush(w http.ResponseWriter) bool { return flusher(w) != nil }
+
+// flusher returns the outermost flush of w and the writers it wraps, nil for
+// none.
+func flusher(w http.ResponseWriter) func() error {
 	for {
 		switch t := w.(type) {
-		case interface{ FlushError() error }, http.Flusher:
-			return true
+		case interface{ FlushError() error }:
+			return t.FlushError
+		case http.Flusher:
+			return func() error {
+				t.Flush()
+				return nil
+			}
 		case interface{ Unwrap() http.ResponseWriter }:
 			w = t.Unwrap()
 		default:
-			return false
+			return nil
 		}
 	}
 }
@@ -117,7 +127,7 @@ func (w *Writer) Open(status int) error {
 	if w.opened {
 		return w.err
 	}
-	if !CanFlush(w.rw) {
+	if w.flush = flusher(w.rw); w.flush == nil {
 		return ErrCannotFlush
 	}
 	w.Claim()
@@ -143,7 +153,7 @@ func (w *Writer) Flush() error {
 		return w.err
 	}
 	w.unsent = false
-	return w.send(w.rc.Flush)
+	return w.send(w.flush)
 }
 
 // Reply answers with Buf as the whole body. It must not follow Open.
