@@ -169,6 +169,10 @@ func (e *Engine) newJob(ctx context.Context, w *haiku.StreamWriter, req *haiku.R
 	if err := e.text.check(req); err != nil {
 		return nil, err
 	}
+	if least := e.text.leastTokens(req); least > e.spec.ContextTokens && len(req.PromptTokens) == 0 {
+		return nil, haiku.ErrContextLength.With("messages",
+			"the prompt has more than %d tokens and the model's context holds %d", least, e.spec.ContextTokens)
+	}
 	prompt, err := e.text.prompt(ctx, req)
 	if err != nil {
 		return nil, err

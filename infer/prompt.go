@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/intelliparadigm/haiku"
 	"github.com/intelliparadigm/haiku/internal/chattemplate"
@@ -18,6 +19,8 @@ type prompter struct {
 	eos      map[int32]bool
 	template *chattemplate.Template // nil: the model has none
 	guard    *chattemplate.Guard
+
+	longestToken int // bytes of text that one token can stand for, at most
 }
 
 func newPrompter(text Text, vocabSize int) (*prompter, error) {
@@ -35,6 +38,14 @@ func newPrompter(text Text, vocabSize int) (*prompter, error) {
 	}
 	for _, id := range text.EOS {
 		p.eos[id] = true
+	}
+	p.longestToken = 1
+	for _, piece := range text.Tokenizer.Pieces() {
+		// A space in a piece may stand for U+2581 in the text, three bytes.
+		p.longestToken = max(p.longestToken, 3*len(piece))
+	}
+	for _, s := range text.Specials {
+		p.longestToken = max(p.longestToken, len(s))
 	}
 	if text.ChatTemplate == "" {
 		return p, nil
@@ -107,6 +118,19 @@ func (p *prompter) conversation(ctx context.Context, messages []haiku.Message) (
 		ids = p.text.Tokenizer.Encode(ids, s.Text, s.Special)
 	}
 	return ids, nil
+}
+
+// leastTokens is how many tokens the request's prompt has at the very least,
+// found without tokenising it: megabytes that cannot fit are not worth it.
+func (p *prompter) leastTokens(req *haiku.Request) int {
+	bytes := 0
+	if len(req.Messages) == 0 {
+		bytes = len(req.Prompt)
+	}
+	for _, m := range req.Messages {
+		bytes += len(strings.TrimSpace(m.Content)) // templates may trim
+	}
+	return bytes / p.longestToken
 }
 
 // known refuses ids outside the vocabulary.
