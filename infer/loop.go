@@ -15,6 +15,7 @@ import (
 type loopState struct {
 	blocks  *blockPool
 	running []*sequence
+	visit   []*sequence // reused by settle
 	lastSeq SeqID
 
 	demands []demand
@@ -104,7 +105,8 @@ func (e *Engine) settle() {
 		e.queue = nil
 	}
 	e.mu.Unlock()
-	for _, s := range slices.Clone(e.running) {
+	e.visit = append(e.visit[:0], e.running...) // running changes on the way
+	for _, s := range e.visit {
 		switch {
 		case s.state == finished: // by a sibling's failure just now
 		case over:
