@@ -39,6 +39,7 @@ type encoder struct {
 	model               string // if the stream's head does not tell
 	created             int64
 	head                []byte // of every chunk, up to the index of its choice
+	tail                []byte // of every text chunk, from the end of its text on
 	choices             []choiceState
 	chunk               []byte // reused for log-probabilities
 }
@@ -85,6 +86,7 @@ func (e *encoder) Begin(dst []byte, h haiku.Head) []byte {
 	e.head = append(e.head, `,"model":`...)
 	e.head = appendJSON(e.head, e.model)
 	e.head = append(e.head, `,"choices":[`...)
+	e.tail = e.endChunk(append(e.tail, e.deltaShut+`,"logprobs":null`...), "null")
 	return dst
 }
 
@@ -118,9 +120,12 @@ func (e *encoder) Token(dst []byte, d *haiku.Delta) []byte {
 	if len(d.Escaped) > 0 || len(d.Logprobs) > 0 {
 		dst = append(dst, st.begun...)
 		dst = append(dst, d.Escaped...)
-		dst = append(dst, e.deltaShut...)
-		dst = e.appendLogprobs(dst, st, d.Logprobs)
-		dst = e.endChunk(dst, "null")
+		if e.logs {
+			dst = e.appendLogprobs(append(dst, e.deltaShut...), st, d.Logprobs)
+			dst = e.endChunk(dst, "null")
+		} else {
+			dst = append(dst, e.tail...)
+		}
 	}
 	if d.Finish != "" {
 		dst = e.chunkHead(dst, d.Choice)
@@ -151,9 +156,6 @@ func (e *encoder) chunkHead(dst []byte, choice int) []byte {
 }
 
 func (e *encoder) appendLogprobs(dst []byte, st *choiceState, lps []haiku.TokenLogprob) []byte {
-	if !e.logs {
-		return append(dst, `,"logprobs":null`...)
-	}
 	e.chunk = e.logprobs(e.chunk[:0], st, lps)
 	dst = append(dst, `,"logprobs":`+e.logprobsOpen...)
 	dst = append(dst, e.chunk...)
