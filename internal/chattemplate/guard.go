@@ -3,18 +3,18 @@ package chattemplate
 import (
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
 // The noncharacters a Guard uses between marking and splitting. Unicode
-// reserves them for such inner use; content that holds them all the same comes
-// out as it went in.
+// reserves them for such inner use.
 const (
-	mark       = '\uFDD0' // nothing: keeps its neighbours from being a special token
-	escape     = '\uFDD1' // followed by one of the next two
-	escapeMark = '\uFDD2' // a mark that the content itself holds
-	escapeSelf = '\uFDD3' // an escape that the content itself holds
-	standIn    = '\uFDD4' // and up: special tokens of one character
+	mark   = '\uFDD0' // nothing: keeps its neighbours from being a special token
+	escape = '\uFDD1' // followed by a hidden character, written in digits
+	digit0 = '\uFDE0' // to U+FDEF: the digits 0 to 15
+
+	hiddenDigits = 6 // of a character, the highest first
 )
 
 // isReserved reports whether r is one of the noncharacters U+FDD0 to U+FDEF.
@@ -30,14 +30,20 @@ func isReserved(r rune) bool { return r >= 0xFDD0 && r <= 0xFDEF }
 // A mark stands after the first character of what it breaks, or, where only
 // the last character of a special token begins the content, before it; so a
 // template's trim and strip, startswith on other texts, and split on texts that
-// are not special, see the content as it is. What a template cuts out of the
-// middle of a content is not looked at anew.
+// are not special, see the content as it is. Special tokens of one character,
+// and noncharacters that the content itself holds, are hidden: written with
+// other noncharacters until Split.
+//
+// Two things stay a template's own business. What it cuts out of the middle of
+// a content is not looked at anew, so its ends could complete what the template
+// writes beside it; and if it changes the characters of a content, by lower or
+// replace, it may write a special token. Lengths and slices of a content that
+// has marks count them.
 //
 // A Guard is immutable and safe for concurrent use.
 type Guard struct {
-	specials []string // longest first
-	starts   [256]bool
-	single   map[rune]rune // special tokens of one character → their stand-ins
+	specials map[string]bool
+	lengths  [256][]int // of the special tokens by first byte, longest first
 }
 
 // Segment is a stretch of a rendered conversation.
@@ -48,46 +54,54 @@ type Segment struct {
 
 // NewGuard returns a Guard for the texts of a model's special tokens.
 func NewGuard(specials []string) *Guard {
-	g := &Guard{single: make(map[rune]rune)}
+	g := &Guard{specials: make(map[string]bool)}
 	for _, s := range specials {
-		if s == "" || slices.Contains(g.specials, s) {
+		if s == "" || g.specials[s] {
 			continue
 		}
-		g.specials = append(g.specials, s)
-		g.starts[s[0]] = true
-		if r, n := utf8.DecodeRuneInString(s); n == len(s) {
-			g.single[r] = min(standIn+rune(len(g.single)), 0xFDEF)
+		g.specials[s] = true
+		if n := &g.lengths[s[0]]; !slices.Contains(*n, len(s)) {
+			*n = append(*n, len(s))
 		}
 	}
-	slices.SortStableFunc(g.specials, func(a, b string) int { return len(b) - len(a) })
+	for i := range g.lengths {
+		slices.SortFunc(g.lengths[i], func(a, b int) int { return b - a })
+	}
 	return g
+}
+
+// specialAt returns the longest special token that text begins with.
+func (g *Guard) specialAt(text string) string {
+	for _, n := range g.lengths[text[0]] {
+		if n <= len(text) && g.specials[text[:n]] {
+			return text[:n]
+		}
+	}
+	return ""
 }
 
 // Mark returns content with marks.
 func (g *Guard) Mark(content string) string {
 	at := g.breaks(content)
-	if len(at) == 0 && !strings.ContainsFunc(content, g.replaced) {
+	if len(at) == 0 && !strings.ContainsFunc(content, g.hidden) {
 		return content
 	}
 	var b strings.Builder
-	for i, r := range content {
+	for i := 0; i < len(content); {
 		for len(at) > 0 && at[0] <= i {
 			b.WriteRune(mark)
 			at = at[1:]
 		}
-		switch stand, ok := g.single[r]; {
-		case ok:
-			b.WriteRune(stand)
-		case r == mark:
-			b.WriteString(string(escape) + string(escapeMark))
-		case r == escape:
-			b.WriteString(string(escape) + string(escapeSelf))
-		case r == utf8.RuneError:
-			_, n := utf8.DecodeRuneInString(content[i:])
+		r, n := utf8.DecodeRuneInString(content[i:])
+		if g.hidden(r) {
+			b.WriteRune(escape)
+			for shift := 4 * (hiddenDigits - 1); shift >= 0; shift -= 4 {
+				b.WriteRune(digit0 + r>>shift&15)
+			}
+		} else {
 			b.WriteString(content[i : i+n]) // may be a byte that is not UTF-8
-		default:
-			b.WriteRune(r)
 		}
+		i += n
 	}
 	if len(at) > 0 {
 		b.WriteRune(mark)
@@ -95,31 +109,26 @@ func (g *Guard) Mark(content string) string {
 	return b.String()
 }
 
-func (g *Guard) replaced(r rune) bool {
-	_, single := g.single[r]
-	return single || r == mark || r == escape
+// hidden reports whether r must not stand in marked content.
+func (g *Guard) hidden(r rune) bool {
+	return isReserved(r) || (r != utf8.RuneError && g.specials[string(r)])
 }
 
 // breaks returns where marks go, as ascending byte offsets of content.
 func (g *Guard) breaks(content string) []int {
 	var at []int
 	for i := range len(content) {
-		if !g.starts[content[i]] {
-			continue
-		}
-		for _, s := range g.specials {
-			if strings.HasPrefix(content[i:], s) {
-				at = append(at, i+firstRune(s))
-			}
+		if s := g.specialAt(content[i:]); s != "" {
+			at = append(at, i+firstRune(s))
 		}
 	}
-	at = g.edges(at, content, 0)
 	// A template that trims makes edges of what lies inside.
-	trimmed := strings.TrimLeft(content, " \t\r\n")
-	start := len(content) - len(trimmed)
-	if trimmed = strings.TrimRight(trimmed, " \t\r\n"); trimmed != content {
-		at = g.edges(at, trimmed, start)
-	}
+	left := strings.TrimLeftFunc(content, unicode.IsSpace)
+	start := len(content) - len(left)
+	at = g.edges(at, content, 0)
+	at = g.edges(at, left, start)
+	at = g.edges(at, strings.TrimRightFunc(content, unicode.IsSpace), 0)
+	at = g.edges(at, strings.TrimRightFunc(left, unicode.IsSpace), start)
 	slices.Sort(at)
 	return slices.Compact(at)
 }
@@ -130,7 +139,7 @@ func (g *Guard) edges(at []int, content string, start int) []int {
 	if content == "" {
 		return at
 	}
-	for _, s := range g.specials {
+	for s := range g.specials {
 		for k := range s {
 			if k == 0 {
 				continue
@@ -178,18 +187,6 @@ func (g *Guard) Split(rendered string) []Segment {
 	return g.appendPlain(segments, rendered[plain:])
 }
 
-// specialAt returns the longest special token that text begins with.
-func (g *Guard) specialAt(text string) string {
-	if g.starts[text[0]] {
-		for _, s := range g.specials {
-			if strings.HasPrefix(text, s) {
-				return s
-			}
-		}
-	}
-	return ""
-}
-
 func (g *Guard) appendPlain(segments []Segment, text string) []Segment {
 	if text = g.unmark(text); text != "" {
 		segments = append(segments, Segment{Text: text})
@@ -197,18 +194,38 @@ func (g *Guard) appendPlain(segments []Segment, text string) []Segment {
 	return segments
 }
 
-// unmark undoes Mark.
+// unmark undoes Mark. What a template left of a hidden character that it cut
+// in two is dropped.
 func (g *Guard) unmark(text string) string {
 	if !strings.ContainsFunc(text, isReserved) {
 		return text
 	}
-	originals := []string{
-		string(escape) + string(escapeMark), string(mark),
-		string(escape) + string(escapeSelf), string(escape),
-		string(mark), "",
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == escape:
+			if hidden, size := unhide(text[i+n:]); size > 0 {
+				b.WriteRune(hidden)
+				n += size
+			}
+		case !isReserved(r):
+			b.WriteString(text[i : i+n])
+		}
+		i += n
 	}
-	for r, stand := range g.single {
-		originals = append(originals, string(stand), string(r))
+	return b.String()
+}
+
+// unhide reads the digits of a hidden character, size 0 if they are not there.
+func unhide(text string) (hidden rune, size int) {
+	for range hiddenDigits {
+		r, n := utf8.DecodeRuneInString(text[size:])
+		if r < digit0 || !isReserved(r) {
+			return 0, 0
+		}
+		hidden = hidden<<4 | (r - digit0)
+		size += n
 	}
-	return strings.NewReplacer(originals...).Replace(text)
+	return hidden, size
 }

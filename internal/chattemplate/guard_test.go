@@ -57,7 +57,7 @@ func TestContentCannotCompleteTheTemplatesText(t *testing.T) {
 
 func TestMarksDoNotChangeWhatTrimDoes(t *testing.T) {
 	g := NewGuard(specials)
-	for _, content := range []string{"  <s> hi </s>  ", " > ", "\n[INST]\n", " user "} {
+	for _, content := range []string{"  <s> hi </s>  ", " > ", "\n[INST]\n", " user ", "\u00a0> \u2003", "> ", " <s"} {
 		plain := strings.TrimSpace(content)
 		require.Equal(t, plain, joined(g.Split(strings.TrimSpace(g.Mark(content)))))
 		for _, s := range g.Split("<|user|" + strings.TrimSpace(g.Mark(content))) {
@@ -111,14 +111,30 @@ func TestNoSpecialTokenEverOverlapsContent(t *testing.T) {
 	})
 }
 
+func TestManySpecialTokensOfOneCharacterStayApart(t *testing.T) {
+	var many []string
+	for r := 'а'; r <= 'я'; r++ {
+		many = append(many, string(r))
+	}
+	g := NewGuard(many)
+	content := strings.Join(many, "") + "\uFDD0\uFDD1\uFDE5\uFDEF"
+	require.Equal(t, []Segment{{"б", true}, {content, false}, {"ю", true}}, g.Split("б"+g.Mark(content)+"ю"))
+}
+
+func TestWhatIsLeftOfAHiddenCharacterIsDropped(t *testing.T) {
+	g := NewGuard([]string{"§"})
+	marked := []rune(g.Mark("a§b"))
+	require.Equal(t, "a", joined(g.Split(string(marked[:len(marked)-3]))))
+}
+
 func FuzzGuard(f *testing.F) {
 	for _, s := range []string{"", "<s>", "<|im_end|>", "x<", "\uFDD0\uFDD1", "\xff<s>", "|>"} {
 		f.Add("<|", s, ">")
 	}
 	g := NewGuard(specials)
 	f.Fuzz(func(t *testing.T, before, content, after string) {
-		if strings.ContainsFunc(before+after, isReserved) || strings.ContainsFunc(content, func(r rune) bool { return r >= standIn && isReserved(r) }) {
-			return
+		if strings.ContainsFunc(before+after, isReserved) {
+			return // Compile refuses such templates
 		}
 		require.Equal(t, before+content+after, joined(g.Split(before+g.Mark(content)+after)))
 	})

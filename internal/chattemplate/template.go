@@ -35,24 +35,25 @@ var (
 
 // Limits bound one rendering. Zero fields have defaults.
 type Limits struct {
-	// OutputBytes bounds the output and every value made on the way; 0 means
-	// 16 MiB.
+	// OutputBytes bounds the output and every value made on the way, and 32
+	// times as much all values together; 0 means 4 MiB.
 	OutputBytes int
 	// Time bounds the rendering; 0 means one second.
 	Time time.Duration
-	// RangeItems bounds what range() yields, all calls together; 0 means 10⁵.
-	RangeItems int
+	// Items bounds the steps of all loops and what range() yields, together; 0
+	// means 250,000.
+	Items int
 }
 
 func (l Limits) withDefaults() Limits {
 	if l.OutputBytes <= 0 {
-		l.OutputBytes = 16 << 20
+		l.OutputBytes = 4 << 20
 	}
 	if l.Time <= 0 {
 		l.Time = time.Second
 	}
-	if l.RangeItems <= 0 {
-		l.RangeItems = 100_000
+	if l.Items <= 0 {
+		l.Items = 250_000
 	}
 	return l
 }
@@ -87,23 +88,24 @@ func Compile(source string, limits Limits) (t *Template, err error) {
 		return nil, err
 	}
 	cfg := config.New()
-	cfg.TrimBlocks, cfg.LeftStripBlocks = true, true
-	tpl, err := exec.NewTemplate(sourceName, cfg, sourceLoader(rewriteConditionals(source)), environment())
+	cfg.TrimBlocks = true // prepared has done lstrip_blocks
+	tpl, err := exec.NewTemplate(sourceName, cfg, sourceLoader(prepared(source)), environment())
+	if err == nil {
+		err = new(rewriter).nodes(tpl.Root().Nodes)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrTemplate, cause(err))
 	}
 	return &Template{tpl: tpl, limits: limits.withDefaults()}, nil
 }
 
-// Limits of a template's source.
+// Limits of a template's source, which the parser follows by recursion.
 const (
 	maxSourceBytes = 64 << 10
 	maxNesting     = 100
-	maxJoins       = 64 // additions and concatenations in one tag
 )
 
-// checkSource refuses what cannot be bounded at run time: deep nesting, which
-// recursion follows, and expressions that multiply what they hold.
+// checkSource refuses what the parser should not see.
 func checkSource(source string) error {
 	switch {
 	case len(source) > maxSourceBytes:
@@ -113,35 +115,19 @@ func checkSource(source string) error {
 	case strings.ContainsFunc(source, isReserved):
 		return fmt.Errorf("%w: the source holds noncharacters U+FDD0 to U+FDEF", ErrTemplate)
 	}
-	depth, joins := 0, 0
+	depth := 0
 	for i := range len(source) {
 		switch source[i] {
 		case '(', '[', '{':
 			depth++
 		case ')', ']', '}':
 			depth = max(depth-1, 0)
-		case '+', '~':
-			joins++
-		case '*':
-			if insideTag(source, i) {
-				return fmt.Errorf("%w: the operator * is not supported", ErrTemplate)
-			}
 		}
-		if strings.HasPrefix(source[i:], "%}") || strings.HasPrefix(source[i:], "}}") {
-			joins = 0
-		}
-		if depth > maxNesting || joins > maxJoins {
-			return fmt.Errorf("%w: an expression is nested or joined too often", ErrTemplate)
+		if depth > maxNesting {
+			return fmt.Errorf("%w: brackets are nested more than %d deep", ErrTemplate, maxNesting)
 		}
 	}
 	return nil
-}
-
-// insideTag reports whether byte i of source lies between {{ or {% and its end.
-func insideTag(source string, i int) bool {
-	open := max(strings.LastIndex(source[:i], "{{"), strings.LastIndex(source[:i], "{%"))
-	shut := max(strings.LastIndex(source[:i], "}}"), strings.LastIndex(source[:i], "%}"))
-	return open > shut
 }
 
 // Render renders a conversation. It returns an error matching ctx's when that
@@ -169,16 +155,24 @@ func (t *Template) Render(ctx context.Context, v Vars) (text string, err error) 
 func cause(err error) string {
 	for {
 		inner := errors.Unwrap(err)
+		if v, ok := err.(*exec.Value); ok { // the engine's values are errors too
+			inner, _ = v.Interface().(error)
+		}
 		if inner == nil {
-			break
+			return shortened(err.Error())
 		}
 		err = inner
 	}
-	text := err.Error()
-	if len(text) > 200 {
-		text = strings.ToValidUTF8(text[:200], "") + "…"
+}
+
+// maxErrorBytes bounds what an error quotes from a template.
+const maxErrorBytes = 200
+
+func shortened(text string) string {
+	if len(text) <= maxErrorBytes {
+		return text
 	}
-	return text
+	return strings.ToValidUTF8(text[:maxErrorBytes], "") + "…"
 }
 
 func (b *budget) variables(v Vars) *exec.Context {
@@ -208,7 +202,7 @@ type limitedBuffer struct {
 }
 
 func (l *limitedBuffer) Write(p []byte) (int, error) {
-	if err := l.budget.spend(l.Len() + len(p)); err != nil {
+	if err := l.budget.hold(l.Len() + len(p)); err != nil {
 		return 0, err
 	}
 	return l.Buffer.Write(p)
@@ -216,7 +210,7 @@ func (l *limitedBuffer) Write(p []byte) (int, error) {
 
 // WriteString is what io.WriteString calls.
 func (l *limitedBuffer) WriteString(s string) (int, error) {
-	if err := l.budget.spend(l.Len() + len(s)); err != nil {
+	if err := l.budget.hold(l.Len() + len(s)); err != nil {
 		return 0, err
 	}
 	return l.Buffer.WriteString(s)

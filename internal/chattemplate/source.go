@@ -3,55 +3,71 @@ package chattemplate
 import (
 	"regexp"
 	"strings"
-
-	"github.com/nikolalohinski/gonja/v2/exec"
 )
 
-// conditionalName is the function that stands for a conditional expression
-// inside brackets: Jinja has (a if test else b) there, the engine only outside.
-const conditionalName = "conditional__"
-
-// conditional is conditional__(test, a, b). Unlike Jinja's expression it sees
-// both values evaluated, which a template notices only if one of them fails.
-func conditional(_ *exec.Evaluator, args *exec.VarArgs) *exec.Value {
-	if len(args.Args) != 3 {
-		return exec.AsValue("")
+// prepared returns source as the engine needs it to mean what Jinja means.
+//
+// Conditional expressions inside brackets, which the engine only knows outside,
+// become what it knows:
+//
+//	(a if test else b)    ((test) and [a] or [b])[0]
+//
+// And lstrip_blocks is done here, since the engine takes what follows a tag for
+// the beginning of a line: the white space before a block or a comment goes
+// only where nothing but it is on the line. Comments and raw blocks stay.
+func prepared(source string) string {
+	source = strings.ReplaceAll(strings.ReplaceAll(source, "\r\n", "\n"), "\r", "\n")
+	var out strings.Builder
+	for first := true; ; first = false {
+		text, tag := nextTag(source)
+		source = source[len(text)+len(tag):]
+		if tag == "" {
+			out.WriteString(text)
+			return out.String()
+		}
+		out.WriteString(stripLine(text, tag, first))
+		if strings.HasPrefix(tag, "{#") || isRaw(tag) {
+			out.WriteString(tag)
+			continue
+		}
+		r := scanner{text: tag[2 : len(tag)-2]}
+		out.WriteString(tag[:2] + r.group(0) + tag[len(tag)-2:])
 	}
-	if args.Args[0].IsTrue() {
-		return args.Args[1]
-	}
-	return args.Args[2]
 }
 
-// rewriteConditionals puts calls of conditional__ in place of conditional
-// expressions that stand inside brackets. Comments and raw blocks stay.
-func rewriteConditionals(source string) string {
-	var out strings.Builder
-	for {
-		at := strings.IndexByte(source, '{')
-		if at < 0 || at+1 >= len(source) {
-			break
+// nextTag returns the text before the first tag, comment or raw block, and
+// that, which is empty if there is none.
+func nextTag(source string) (text, tag string) {
+	for at := 0; ; at++ {
+		brace := strings.IndexByte(source[at:], '{')
+		if brace < 0 || at+brace+1 >= len(source) {
+			return source, ""
 		}
-		end := tagEnd(source[at:])
-		if end < 0 {
-			break
+		at += brace
+		switch end := tagEnd(source[at:]); {
+		case end < 0:
+			return source, ""
+		case end > 1:
+			return source[:at], source[at : at+end]
 		}
-		end += at
-		out.WriteString(source[:at])
-		switch tag := source[at:end]; {
-		case tag == "{" || strings.HasPrefix(tag, "{#") || isRaw(tag):
-			out.WriteString(tag)
-		default:
-			r := rewriter{text: tag[2 : len(tag)-2]}
-			out.WriteString(tag[:2] + r.group(0) + tag[len(tag)-2:])
-		}
-		source = source[end:]
 	}
-	return out.String() + source
+}
+
+// stripLine returns text without the white space that lstrip_blocks takes from
+// before tag.
+func stripLine(text, tag string, first bool) string {
+	if strings.HasPrefix(tag, "{{") || tag[2] == '+' || tag[2] == '-' {
+		return text
+	}
+	line := strings.LastIndexByte(text, '\n') + 1
+	if strings.TrimSpace(text[line:]) != "" || (line == 0 && !first) {
+		return text
+	}
+	return text[:line]
 }
 
 // tagEnd returns the length of the tag, comment or raw block that text begins
-// with, 1 for a brace that begins none, and -1 for a tag without an end.
+// with: 1 for a brace that begins none, and -1 for a tag without an end.
 func tagEnd(text string) int {
 	ends := map[byte]string{'{': "}}", '%': "%}", '#': "#}"}
 	end, ok := ends[text[1]]
@@ -103,8 +119,8 @@ func literal(text string) int {
 	return len(text)
 }
 
-// rewriter walks over the inside of one tag.
-type rewriter struct {
+// scanner walks over the inside of one tag.
+type scanner struct {
 	text string
 	at   int
 }
@@ -117,7 +133,7 @@ type word struct {
 
 // group returns the rewritten text up to the closing bracket, or to the end
 // for closer 0, where conditionals are left to the engine.
-func (r *rewriter) group(closer byte) string {
+func (r *scanner) group(closer byte) string {
 	var out, element strings.Builder
 	var words []word
 	flush := func() {
@@ -158,7 +174,7 @@ func (r *rewriter) group(closer byte) string {
 	return out.String()
 }
 
-func (r *rewriter) take(n int) string {
+func (r *scanner) take(n int) string {
 	s := r.text[r.at : r.at+n]
 	r.at += n
 	return s
@@ -198,5 +214,5 @@ func rewriteElement(text string, words []word) string {
 		}
 		other = rewriteElement(other, rest)
 	}
-	return prefix + conditionalName + "(" + test + "," + value + "," + other + ")"
+	return prefix + "((" + test + ") and [" + value + "] or [" + other + "])[0]"
 }
