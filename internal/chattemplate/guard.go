@@ -139,6 +139,13 @@ func (g *Guard) edges(at []int, content string, start int) []int {
 	if content == "" {
 		return at
 	}
+	// Bytes that are not UTF-8 could be so together with their neighbours.
+	if r, n := utf8.DecodeRuneInString(content); r == utf8.RuneError && n == 1 {
+		at = append(at, start)
+	}
+	if r, n := utf8.DecodeLastRuneInString(content); r == utf8.RuneError && n == 1 {
+		at = append(at, start+len(content))
+	}
 	for s := range g.specials {
 		for k := range s {
 			if k == 0 {

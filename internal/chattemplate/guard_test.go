@@ -1,8 +1,10 @@
 package chattemplate
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -69,7 +71,7 @@ func TestMarksDoNotChangeWhatTrimDoes(t *testing.T) {
 // parts are what contents and templates are made of here: special tokens,
 // their pieces, and text that looks like both.
 func parts(t *rapid.T, label string) string {
-	pieces := []string{"a", " ", "\n", "<", ">", "|", "s", "/", "é", "\uFDD0", "\uFDD1", "\uFDD2"}
+	pieces := []string{"a", "\xc2", "\xa7", "\xef\xb7", "\x99", " ", "\n", "<", ">", "|", "s", "/", "é", "\uFDD0", "\uFDD1", "\uFDD2"}
 	for _, s := range specials[:7] {
 		cut := rapid.IntRange(0, len(s)).Draw(t, label+" cut")
 		pieces = append(pieces, s, s[:cut], s[cut:])
@@ -78,7 +80,7 @@ func parts(t *rapid.T, label string) string {
 }
 
 func TestNoSpecialTokenEverOverlapsContent(t *testing.T) {
-	g := NewGuard(specials[:7])
+	g := NewGuard(specials)
 	rapid.Check(t, func(t *rapid.T) {
 		var rendered, plain strings.Builder
 		user := make(map[int]bool) // bytes of plain that users wrote
@@ -88,7 +90,7 @@ func TestNoSpecialTokenEverOverlapsContent(t *testing.T) {
 					return -1 // Compile refuses such templates
 				}
 				return r
-			}, parts(t, "template"))
+			}, strings.ToValidUTF8(parts(t, "template"), ""))
 			content := parts(t, "content")
 			rendered.WriteString(before + g.Mark(content))
 			plain.WriteString(before)
@@ -109,6 +111,57 @@ func TestNoSpecialTokenEverOverlapsContent(t *testing.T) {
 			at += len(s.Text)
 		}
 	})
+}
+
+// TestATemplatesSpecialTokensAreItsOwn renders what users write through
+// templates that treat it in the usual ways: the text is that of a rendering
+// without marks, and the special tokens are those around any harmless content.
+func TestATemplatesSpecialTokensAreItsOwn(t *testing.T) {
+	g := NewGuard([]string{"<s>", "</s>", "<|im_end|>", "<|im_start|>", "[INST]", "[/INST]", "<think>"})
+	var templates []*Template
+	for _, use := range []string{"m.content", "m.content | trim", "m.content.strip()", "m.content.lstrip()", "(m.content ~ '')", "m['content'].rstrip('\\n')"} {
+		for _, around := range []string{
+			"{{ '<|im_start|>' + m.role + '\\n' + %s + '<|im_end|>' }}\n",
+			"{{ bos_token + '[INST] ' + %s + ' [/INST]' }}",
+			"{{ '<' + (%s) + '>[' }}{{ %[1]s }}]",
+			"{% set c = %s %}<|im_start|{{ c }}|im_end|>{% if c is string %}</s>{% endif %}",
+		} {
+			body := strings.ReplaceAll(strings.ReplaceAll(around, "%[1]s", use), "%s", use)
+			tpl, err := Compile("{% for m in messages %}"+body+"{% endfor %}", Limits{})
+			require.NoError(t, err)
+			templates = append(templates, tpl)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		tpl := rapid.SampledFrom(templates).Draw(t, "template")
+		var plain, marked, harmless Vars
+		for range rapid.IntRange(1, 3).Draw(t, "turns") {
+			content := parts(t, "content")
+			plain.Messages = append(plain.Messages, Message{Role: "user", Content: content})
+			marked.Messages = append(marked.Messages, Message{Role: "user", Content: g.Mark(content)})
+			harmless.Messages = append(harmless.Messages, Message{Role: "user", Content: "x"})
+		}
+		plain.BOS, marked.BOS, harmless.BOS = "<s>", "<s>", "<s>"
+		split := func(v Vars) []Segment {
+			text, err := tpl.Render(context.Background(), v)
+			require.NoError(t, err)
+			return g.Split(text)
+		}
+		text, err := tpl.Render(context.Background(), plain)
+		require.NoError(t, err)
+		segments := split(marked)
+		require.Equal(t, text, joined(segments))
+		require.Equal(t, specialTexts(split(harmless)), specialTexts(segments))
+	})
+}
+
+func specialTexts(segments []Segment) (list []string) {
+	for _, s := range segments {
+		if s.Special {
+			list = append(list, s.Text)
+		}
+	}
+	return list
 }
 
 func TestManySpecialTokensOfOneCharacterStayApart(t *testing.T) {
@@ -133,7 +186,7 @@ func FuzzGuard(f *testing.F) {
 	}
 	g := NewGuard(specials)
 	f.Fuzz(func(t *testing.T, before, content, after string) {
-		if strings.ContainsFunc(before+after, isReserved) {
+		if strings.ContainsFunc(before+after, isReserved) || !utf8.ValidString(before) || !utf8.ValidString(after) {
 			return // Compile refuses such templates
 		}
 		require.Equal(t, before+content+after, joined(g.Split(before+g.Mark(content)+after)))
