@@ -104,6 +104,7 @@ type value struct {
 	kind    valueType
 	element valueType // of an array
 	count   int       // elements of an array
+	at      int       // where in the file it begins
 	raw     []byte
 }
 
@@ -126,6 +127,44 @@ func (f *File) lookup(key string) (value, error) {
 
 func wrongType(key string, v value, want string) error {
 	return &MetadataError{Key: key, Found: v.typeName(), Want: want}
+}
+
+// Value returns any value: a bool, int64, uint64 (of that type only), float64
+// or string, an array of strings as []string and any other as []any.
+func (f *File) Value(key string) (any, bool) {
+	v, ok := f.values[key]
+	if !ok {
+		return nil, false
+	}
+	if v.kind != typeArray {
+		return v.decode(), true
+	}
+	if v.element == typeString {
+		return v.strings(), true
+	}
+	size := int(minBytes[v.element])
+	list := make([]any, v.count)
+	for i := range list {
+		list[i] = value{kind: v.element, raw: v.raw[i*size : (i+1)*size]}.decode()
+	}
+	return list, true
+}
+
+// decode returns a value that is no array.
+func (v value) decode() any {
+	switch v.kind {
+	case typeString:
+		return string(v.raw)
+	case typeBool:
+		return v.raw[0] == 1
+	case typeUint64:
+		return binary.LittleEndian.Uint64(v.raw)
+	}
+	if n, ok := integer(v.kind, v.raw); ok {
+		return n
+	}
+	x, _ := float(v.kind, v.raw)
+	return x
 }
 
 // String returns a string. It fails with [ErrMissingKey] or a [MetadataError],
@@ -153,7 +192,7 @@ func (f *File) Bool(key string) (bool, error) {
 	return v.raw[0] == 1, nil
 }
 
-// Int returns an integer of any width. Values beyond int64 are of the wrong
+// Int returns an integer of any width. Values beyond int are of the wrong
 // type.
 func (f *File) Int(key string) (int, error) {
 	v, err := f.lookup(key)
@@ -161,7 +200,7 @@ func (f *File) Int(key string) (int, error) {
 		return 0, err
 	}
 	n, ok := integer(v.kind, v.raw)
-	if !ok {
+	if !ok || int64(int(n)) != n {
 		return 0, wrongType(key, v, "an integer")
 	}
 	return int(n), nil
@@ -189,13 +228,17 @@ func (f *File) Strings(key string) ([]string, error) {
 	if v.kind != typeArray || v.element != typeString {
 		return nil, wrongType(key, v, "an array of strings")
 	}
+	return v.strings(), nil
+}
+
+func (v value) strings() []string {
 	list := make([]string, 0, v.count)
 	for raw := v.raw; len(raw) > 0; {
 		n := binary.LittleEndian.Uint64(raw) // parse has checked it
 		list = append(list, string(raw[8:8+n]))
 		raw = raw[8+n:]
 	}
-	return list, nil
+	return list
 }
 
 // Ints returns an array of integers of any width that fit in 32 bits.

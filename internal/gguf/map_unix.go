@@ -12,7 +12,7 @@ import (
 
 // mapFile maps a file for reading.
 func mapFile(path string) (data []byte, unmap func() error, err error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe must not block
 	if err != nil {
 		return nil, nil, err
 	}

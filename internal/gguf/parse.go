@@ -7,8 +7,11 @@ import (
 	"math/bits"
 )
 
-// Limits that no real file comes near.
+// Limits that no real file comes near. They bound what the file's own tables
+// take in memory, which is several times their size in the file.
 const (
+	maxPairs         = 1 << 16
+	maxTensors       = 1 << 18
 	maxKeyBytes      = 1 << 16
 	maxNameBytes     = 1 << 10
 	maxDims          = 4
@@ -62,8 +65,9 @@ func (d *decoder) str(field string, longest uint64) ([]byte, error) {
 		return nil, err
 	}
 	if n > longest || n > d.left() {
+		left := d.left()
 		d.at = start
-		return nil, d.fail(field+": length", "%d bytes, of which %d are left", n, d.left()-8)
+		return nil, d.fail(field+": length", "%d bytes, of which %d are left and %d allowed", n, left, longest)
 	}
 	return d.bytes(field, n)
 }
@@ -78,15 +82,15 @@ func (f *File) parse() error {
 	if err := f.parseMetadata(d, pairs); err != nil {
 		return err
 	}
-	alignment, err := f.alignment(d)
+	alignment, err := f.alignment()
 	if err != nil {
 		return err
 	}
-	offsets, err := f.parseTensors(d, tensors)
+	placements, err := f.parseTensors(d, tensors)
 	if err != nil {
 		return err
 	}
-	return f.placeTensors(d, offsets, alignment)
+	return f.placeTensors(d, placements, alignment)
 }
 
 // Least sizes in a file: a pair has a key length, a type and a byte; a tensor
@@ -116,29 +120,33 @@ func (d *decoder) header() (tensors, pairs uint64, err error) {
 		}
 		return 0, 0, d.fail("version", "%d is not supported, want 2 or 3", version)
 	}
-	if tensors, err = d.count("tensor count", minTensorBytes); err != nil {
+	if tensors, err = d.count("tensor count", minTensorBytes, maxTensors); err != nil {
 		return 0, 0, err
 	}
-	pairs, err = d.count("metadata count", minPairBytes)
+	pairs, err = d.count("metadata count", minPairBytes, maxPairs)
 	return tensors, pairs, err
 }
 
 // count reads the number of things that take at least so many bytes each.
-func (d *decoder) count(field string, leastBytes uint64) (uint64, error) {
+func (d *decoder) count(field string, leastBytes, most uint64) (uint64, error) {
 	n, err := d.uint64(field)
 	if err != nil {
 		return 0, err
 	}
-	if n > d.left()/leastBytes {
+	if n > d.left()/leastBytes || n > most {
 		d.at -= 8
-		return 0, d.fail(field, "%d do not fit in the %d bytes left", n, d.left()-8)
+		return 0, d.fail(field, "%d do not fit in the %d bytes left, or are more than %d", n, d.left()-8, most)
 	}
 	return n, nil
 }
 
+// ahead is how many entries of a table are made room for before the first is
+// read: no more than a file too small for its count could cost.
+func ahead(count uint64) int { return int(min(count, 1024)) }
+
 func (f *File) parseMetadata(d *decoder, pairs uint64) error {
-	f.values = make(map[string]value, pairs)
-	f.keys = make([]string, 0, pairs)
+	f.values = make(map[string]value, ahead(pairs))
+	f.keys = make([]string, 0, ahead(pairs))
 	for i := range pairs {
 		start := d.at
 		raw, err := d.str(fmt.Sprintf("key %d", i), maxKeyBytes)
@@ -167,7 +175,7 @@ func (d *decoder) value(field string) (value, error) {
 	if err != nil {
 		return value{}, err
 	}
-	v := value{kind: valueType(kind)}
+	v := value{kind: valueType(kind), at: d.at}
 	switch v.kind {
 	case typeArray:
 		return d.array(field)
@@ -195,13 +203,13 @@ func (d *decoder) array(field string) (value, error) {
 	if err != nil {
 		return value{}, err
 	}
-	v := value{kind: typeArray, element: valueType(kind)}
+	v := value{kind: typeArray, element: valueType(kind), at: d.at}
 	size, known := minBytes[v.element]
 	if !known {
 		d.at -= 4
 		return v, d.fail(field+": element type", "%d is unknown or an array", kind)
 	}
-	n, err := d.count(field+": count", size)
+	n, err := d.count(field+": count", size, math.MaxInt64)
 	if err != nil {
 		return v, err
 	}
@@ -212,35 +220,45 @@ func (d *decoder) array(field string) (value, error) {
 	}
 	start := d.at
 	for i := range n {
-		if _, err := d.str(fmt.Sprintf("%s[%d]", field, i), math.MaxInt64); err != nil {
+		// As str does, which would name every one of many thousand elements.
+		if d.left() < 8 || binary.LittleEndian.Uint64(d.data[d.at:]) > d.left()-8 {
+			_, err := d.str(fmt.Sprintf("%s[%d]", field, i), math.MaxInt64)
 			return v, err
 		}
+		d.at += 8 + int(binary.LittleEndian.Uint64(d.data[d.at:]))
 	}
 	v.raw = d.data[start:d.at:d.at]
 	return v, nil
 }
 
-func (f *File) alignment(d *decoder) (uint64, error) {
+func (f *File) alignment() (uint64, error) {
 	const key = "general.alignment"
-	if _, ok := f.values[key]; !ok {
+	v, ok := f.values[key]
+	if !ok {
 		return defaultAlignment, nil
 	}
 	n, err := f.Int(key)
 	if err != nil {
-		return 0, d.fail(key, "%v", err)
+		return 0, &FormatError{Offset: int64(v.at), Field: key, Reason: err.Error()}
 	}
 	if n < 1 || n > maxAlignment || n&(n-1) != 0 {
-		return 0, d.fail(key, "%d is not a power of two up to %d", n, maxAlignment)
+		return 0, &FormatError{Offset: int64(v.at), Field: key, Reason: fmt.Sprintf("%d is not a power of two up to %d", n, maxAlignment)}
 	}
 	return uint64(n), nil
 }
 
-// parseTensors reads the descriptions and returns the offset of each tensor in
-// the data section.
-func (f *File) parseTensors(d *decoder, count uint64) ([]uint64, error) {
-	f.tensors = make([]*Tensor, 0, count)
-	f.byName = make(map[string]*Tensor, count)
-	offsets := make([]uint64, 0, count)
+// placement is where a tensor begins in the data section, and where in the file
+// that is said.
+type placement struct {
+	offset uint64
+	at     int
+}
+
+// parseTensors reads the descriptions and returns where the tensors begin.
+func (f *File) parseTensors(d *decoder, count uint64) ([]placement, error) {
+	f.tensors = make([]*Tensor, 0, ahead(count))
+	f.byName = make(map[string]*Tensor, ahead(count))
+	offsets := make([]placement, 0, ahead(count))
 	for i := range count {
 		start := d.at
 		raw, err := d.str(fmt.Sprintf("tensor %d: name", i), maxNameBytes)
@@ -256,11 +274,12 @@ func (f *File) parseTensors(d *decoder, count uint64) ([]uint64, error) {
 		if err := d.shape(field, t); err != nil {
 			return nil, err
 		}
+		at := d.at
 		offset, err := d.uint64(field + ": offset")
 		if err != nil {
 			return nil, err
 		}
-		offsets = append(offsets, offset)
+		offsets = append(offsets, placement{offset, at})
 		f.tensors = append(f.tensors, t)
 		f.byName[t.Name] = t
 	}
@@ -285,7 +304,7 @@ func (d *decoder) shape(field string, t *Tensor) error {
 		}
 		high, low := bits.Mul64(elements, dim)
 		// An element takes no less than a sixteenth of a byte in any type.
-		if dim == 0 || high != 0 || low > 16*uint64(len(d.data)) {
+		if dim == 0 || high != 0 || low > min(16*uint64(len(d.data)), math.MaxInt) {
 			d.at -= 8
 			return d.fail(fmt.Sprintf("%s: dimension %d", field, i), "%d makes a tensor larger than the file, or empty", dim)
 		}
@@ -300,7 +319,7 @@ func (d *decoder) shape(field string, t *Tensor) error {
 	block := t.Type.BlockElements()
 	if block == 0 {
 		d.at -= 4
-		return d.fail(field+": type", "%d is unknown", kind)
+		return d.fail(field+": type", "%s is not supported", t.Type)
 	}
 	if t.Dims[0]%block != 0 {
 		d.at -= 4
@@ -309,22 +328,24 @@ func (d *decoder) shape(field string, t *Tensor) error {
 	return nil
 }
 
-// placeTensors finds each tensor's bytes.
-func (f *File) placeTensors(d *decoder, offsets []uint64, alignment uint64) error {
+// placeTensors finds each tensor's bytes. Tensors may overlap: they are only
+// read.
+func (f *File) placeTensors(d *decoder, placements []placement, alignment uint64) error {
 	start := (uint64(d.at) + alignment - 1) &^ (alignment - 1)
 	size := uint64(len(f.data))
 	for i, t := range f.tensors {
 		field := fmt.Sprintf("tensor %q: offset", t.Name)
 		bytes := uint64(t.Rows()) * uint64(t.RowBytes())
-		switch offset := offsets[i]; {
+		offset := placements[i].offset
+		d.at = placements[i].at
+		switch {
 		case offset%alignment != 0:
 			return d.fail(field, "%d is not a multiple of the alignment %d", offset, alignment)
 		case start > size || offset > size-start || bytes > size-start-offset:
 			return d.fail(field, "%d bytes at offset %d of the data section do not lie within the file", bytes, offset)
-		default:
-			from := start + offset
-			t.Data = f.data[from : from+bytes : from+bytes]
 		}
+		from := start + offset
+		t.Data = f.data[from : from+bytes : from+bytes]
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import "fmt"
 // Type is a tensor's element type, numbered as in ggml.
 type Type uint32
 
-// The element types that are known. Others are refused by number.
+// The element types that are known. Others are refused.
 const (
 	F32     Type = 0
 	F16     Type = 1
@@ -41,6 +41,7 @@ const (
 	TQ1_0   Type = 34
 	TQ2_0   Type = 35
 	MXFP4   Type = 39
+	NVFP4   Type = 40
 )
 
 // typeInfo is how a type is stored: blocks of so many elements in so many
@@ -62,12 +63,21 @@ var typeInfos = map[Type]typeInfo{
 	IQ1_S: {"IQ1_S", 256, 50}, IQ4_NL: {"IQ4_NL", 32, 18}, IQ3_S: {"IQ3_S", 256, 110},
 	IQ2_S: {"IQ2_S", 256, 82}, IQ4_XS: {"IQ4_XS", 256, 136}, IQ1_M: {"IQ1_M", 256, 56},
 	TQ1_0: {"TQ1_0", 256, 54}, TQ2_0: {"TQ2_0", 256, 66}, MXFP4: {"MXFP4", 32, 17},
+	NVFP4: {"NVFP4", 64, 36},
+}
+
+// withdrawn are types that ggml had once; their numbers are not used again.
+var withdrawn = map[Type]string{
+	4: "Q4_2", 5: "Q4_3", 31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8",
 }
 
 // String is the type's name in ggml.
 func (t Type) String() string {
 	if info, ok := typeInfos[t]; ok {
 		return info.name
+	}
+	if name, ok := withdrawn[t]; ok {
+		return name + " (withdrawn)"
 	}
 	return fmt.Sprintf("type %d", uint32(t))
 }

@@ -14,6 +14,7 @@ type Writer struct {
 	pairs   []byte
 	count   uint64
 	tensors []tensorSource
+	err     error // of the first tensor that cannot be
 }
 
 type tensorSource struct {
@@ -103,14 +104,24 @@ func (w *Writer) AddTensor(name string, typ Type, dims []int, data []byte) {
 	})
 }
 
-// AddTensorFunc adds a tensor whose data is made when the file is written.
+// AddTensorFunc adds a tensor whose data is made when the file is written. A
+// shape that its type cannot have is an error of WriteTo.
 func (w *Writer) AddTensorFunc(name string, typ Type, dims []int, write func(io.Writer) error) {
 	t := &Tensor{Type: typ, Dims: dims}
+	if block := typ.BlockElements(); w.err == nil && (block == 0 || len(dims) == 0 || len(dims) > maxDims || dims[0]%block != 0) {
+		w.err = fmt.Errorf("gguf: tensor %q: %s of shape %v cannot be written", name, typ, dims)
+	}
+	if w.err != nil {
+		return
+	}
 	w.tensors = append(w.tensors, tensorSource{name, typ, dims, uint64(t.Rows()) * uint64(t.RowBytes()), write})
 }
 
 // WriteTo writes the file, version 3 with the default alignment.
 func (w *Writer) WriteTo(out io.Writer) (int64, error) {
+	if w.err != nil {
+		return 0, w.err
+	}
 	counted := &countingWriter{w: bufio.NewWriterSize(out, 1<<20)}
 	head := append([]byte("GGUF"), 3, 0, 0, 0)
 	head = binary.LittleEndian.AppendUint64(head, uint64(len(w.tensors)))

@@ -1,0 +1,18 @@
+//go:build unix
+
+package gguf
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestAPipeIsRefusedWithoutWaitingForItsWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, unix.Mkfifo(path, 0o600))
+	_, err := Open(path)
+	require.ErrorContains(t, err, "not a regular file")
+}
