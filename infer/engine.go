@@ -104,12 +104,11 @@ func (o Options) withDefaults(spec Spec) Options {
 	if spec.MaxBatchTokens > 0 {
 		o.MaxBatchTokens = min(o.MaxBatchTokens, spec.MaxBatchTokens)
 	}
-	o.MaxBatchTokens = max(o.MaxBatchTokens, 2)
 	if o.MaxSequences <= 0 {
 		o.MaxSequences = 32
 	}
 	// Half of the budget is always there for prompts: see plan.
-	o.MaxSequences = min(o.MaxSequences, o.MaxBatchTokens/2)
+	o.MaxSequences = min(o.MaxSequences, max(o.MaxBatchTokens/2, 1))
 	if o.MaxQueued <= 0 {
 		o.MaxQueued = 1024
 	}
@@ -169,8 +168,8 @@ func (e *Engine) newJob(ctx context.Context, w *haiku.StreamWriter, req *haiku.R
 	if err := e.text.check(req); err != nil {
 		return nil, err
 	}
-	if least := e.text.leastTokens(req); least > e.spec.ContextTokens && len(req.PromptTokens) == 0 {
-		return nil, haiku.ErrContextLength.With("messages",
+	if least := e.text.leastTokens(req); least > e.spec.ContextTokens {
+		return nil, haiku.ErrContextLength.With(promptParam(req),
 			"the prompt has more than %d tokens and the model's context holds %d", least, e.spec.ContextTokens)
 	}
 	prompt, err := e.text.prompt(ctx, req)
@@ -202,17 +201,17 @@ func (e *Engine) newJob(ctx context.Context, w *haiku.StreamWriter, req *haiku.R
 func (e *Engine) limit(promptTokens int, req *haiku.Request) (int, error) {
 	context := e.spec.ContextTokens
 	n := max(req.Choices, 1)
-	limit := promptTokens + req.MaxTokens
 	switch {
 	case promptTokens >= context:
-		return 0, haiku.ErrContextLength.With("messages",
+		return 0, haiku.ErrContextLength.With(promptParam(req),
 			"the prompt has %d tokens and the model's context holds %d", promptTokens, context)
-	case limit > context:
+	case req.MaxTokens > context-promptTokens:
 		return 0, haiku.ErrContextLength.With("max_tokens",
 			"the prompt has %d tokens, max_tokens asks for %d more and the model's context holds %d", promptTokens, req.MaxTokens, context)
 	case n > e.opts.MaxSequences:
 		return 0, haiku.ErrInvalidRequest.With("n", "at most %d choices can be asked for", e.opts.MaxSequences)
 	}
+	limit := promptTokens + req.MaxTokens
 	if req.MaxTokens == 0 {
 		limit = context
 	}
@@ -293,7 +292,11 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 	select {
 	case <-e.idle:
 	case <-ctx.Done():
-		cut = ctx.Err()
+		select {
+		case <-e.idle: // both, and nothing is cut off
+		default:
+			cut = ctx.Err()
+		}
 	}
 	return errors.Join(cut, e.Close())
 }

@@ -117,6 +117,7 @@ func (e *Engine) settle() {
 			e.guarded(s, func() { e.push(s, s.waiting) })
 		}
 	}
+	clear(e.visit) // an idle engine keeps no prompt and no stream
 }
 
 // admit moves jobs from the queue into the batch, in order, as long as there
@@ -274,9 +275,11 @@ func (e *Engine) sampleAll() {
 	e.endBatch()
 }
 
+// endBatch forgets the step and all that it refers to.
 func (e *Engine) endBatch() {
 	clear(e.members)
-	e.members = e.members[:0]
+	clear(e.batch.Items)
+	e.members, e.batch.Items = e.members[:0], e.batch.Items[:0]
 	e.alone = wholeBatch
 }
 
@@ -397,10 +400,21 @@ func (e *Engine) free(s *sequence) {
 	s.state = finished
 	e.running = slices.DeleteFunc(e.running, func(r *sequence) bool { return r == s })
 	e.blocks.give(s.blocks)
-	defer func() {
-		if v := recover(); v != nil {
-			e.opts.Logger.Error("haiku: the executor panicked in Release", slog.Any("panic", v))
-		}
+	e.release(s.id)
+}
+
+// release calls the executor in a goroutine of its own, so that even one that
+// ends its goroutine does not leave the step half taken, and waits for it.
+func (e *Engine) release(id SeqID) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if v := recover(); v != nil {
+				e.opts.Logger.Error("haiku: the executor panicked in Release", slog.Any("panic", v))
+			}
+		}()
+		e.exec.Release(id)
 	}()
-	e.exec.Release(s.id)
+	<-done
 }

@@ -120,13 +120,24 @@ func (p *prompter) conversation(ctx context.Context, messages []haiku.Message) (
 	return ids, nil
 }
 
+// promptParam is the name of what req's prompt is made from.
+func promptParam(req *haiku.Request) string {
+	if len(req.PromptTokens) == 0 && len(req.Messages) > 0 {
+		return "messages"
+	}
+	return "prompt"
+}
+
 // leastTokens is how many tokens the request's prompt has at the very least,
 // found without tokenising it: megabytes that cannot fit are not worth it.
 func (p *prompter) leastTokens(req *haiku.Request) int {
-	bytes := 0
-	if len(req.Messages) == 0 {
-		bytes = len(req.Prompt)
+	switch {
+	case len(req.PromptTokens) > 0:
+		return len(req.PromptTokens)
+	case len(req.Messages) == 0:
+		return len(req.Prompt) / p.longestToken
 	}
+	bytes := 0
 	for _, m := range req.Messages {
 		bytes += len(strings.TrimSpace(m.Content)) // templates may trim
 	}
@@ -142,6 +153,8 @@ func (p *prompter) known(param string, ids []int32) error {
 	}
 	return nil
 }
+
+const minRepetitionPenalty = 0.01
 
 // check refuses sampling options that would fail, or mean nothing, later.
 func (p *prompter) check(req *haiku.Request) error {
@@ -165,6 +178,9 @@ func (p *prompter) check(req *haiku.Request) error {
 		if !(field.value >= field.low && field.value <= field.high) { // also refuses NaN
 			return haiku.ErrInvalidRequest.With(field.name, "the value must lie between %v and %v", field.low, field.high)
 		}
+	}
+	if r := s.RepetitionPenalty; r > 0 && r < minRepetitionPenalty { // logits divided by it would not be finite
+		return haiku.ErrInvalidRequest.With("repetition_penalty", "the value must be 0 or at least %v", minRepetitionPenalty)
 	}
 	for id, bias := range s.LogitBias {
 		if id < 0 || int(id) >= p.vocab.Len() {
