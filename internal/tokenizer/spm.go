@@ -6,11 +6,12 @@
 package tokenizer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // ErrVocabulary is matched by errors about a vocabulary that cannot be used.
@@ -47,18 +48,16 @@ type Config struct {
 // concurrent use.
 type SPM struct {
 	cfg      Config
+	control  []bool           // [vocab] what text from users never becomes
 	mergeIDs map[string]int32 // what plain text can become
+	byWord   bool             // no token reaches from one word into the next
 	byteIDs  [256]int32       // -1 where the vocabulary has no byte token
-	specials []special        // longest first
-	starts   [256]bool        // first bytes of specials
 	decoded  [][]byte         // [vocab]
-}
 
-// special is a token that is found as a whole before anything is merged.
-type special struct {
-	text  string
-	id    int32
-	plain bool // user-defined: found in any text
+	// Control and user-defined tokens are found as a whole before anything is
+	// merged: by their text, and their lengths by first byte, longest first.
+	specials       map[string]int32
+	specialLengths [256][]int
 }
 
 // NewSPM checks a vocabulary and prepares it. Errors match [ErrVocabulary].
@@ -72,7 +71,10 @@ func NewSPM(cfg Config) (*SPM, error) {
 			return nil, fmt.Errorf("%w: %s token %d of %d", ErrVocabulary, name, id, n)
 		}
 	}
-	t := &SPM{cfg: cfg, mergeIDs: make(map[string]int32, n), decoded: make([][]byte, n)}
+	t := &SPM{
+		cfg: cfg, control: make([]bool, n), decoded: make([][]byte, n), byWord: true,
+		mergeIDs: make(map[string]int32, n), specials: make(map[string]int32),
+	}
 	for b := range t.byteIDs {
 		t.byteIDs[b] = -1
 	}
@@ -81,40 +83,82 @@ func NewSPM(cfg Config) (*SPM, error) {
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(t.specials, func(a, b special) int { return len(b.text) - len(a.text) })
+	for i := range t.specialLengths {
+		slices.SortFunc(t.specialLengths[i], func(a, b int) int { return b - a })
+	}
+	if missing := slices.Index(t.byteIDs[:], -1); missing >= 0 && cfg.UNK < 0 {
+		return nil, fmt.Errorf("%w: neither a token for byte %#02x nor one for the unknown", ErrVocabulary, missing)
+	}
 	return t, nil
 }
 
 // add enters token id into the tables its type belongs to. Of two tokens with
-// the same text the first wins.
+// the same text the last wins, as in llama.cpp.
 func (t *SPM) add(id int32) error {
 	text := t.cfg.Pieces[id]
-	switch kind := t.cfg.Types[id]; kind {
-	case TypeByte:
-		var b byte
-		if _, err := fmt.Sscanf(text, "<0x%02X>", &b); err != nil || len(text) != 6 {
+	kind := t.cfg.Types[id]
+	if kind < TypeNormal || kind > TypeByte {
+		return fmt.Errorf("%w: token %d has type %d", ErrVocabulary, id, kind)
+	}
+	switch {
+	case t.isControl(id):
+		t.control[id] = true
+		t.addSpecial(text, id)
+	case kind == TypeUserDefined:
+		t.decoded[id] = []byte(text)
+		t.addSpecial(text, id)
+	case kind == TypeByte:
+		b, err := byteOf(text)
+		if err != nil {
 			return fmt.Errorf("%w: byte token %d is called %q", ErrVocabulary, id, text)
 		}
 		t.byteIDs[b] = id
 		t.decoded[id] = []byte{b}
-	case TypeControl, TypeUnknown, TypeUserDefined:
-		if text == "" {
-			break
-		}
-		t.specials = append(t.specials, special{text, id, kind == TypeUserDefined})
-		t.starts[text[0]] = true
-		if kind == TypeUserDefined {
-			t.decoded[id] = []byte(text)
-		}
-	case TypeNormal, TypeUnused:
-		t.decoded[id] = []byte(strings.ReplaceAll(text, space, " "))
-		if _, taken := t.mergeIDs[text]; !taken && text != "" && kind == TypeNormal {
-			t.mergeIDs[text] = id
-		}
 	default:
-		return fmt.Errorf("%w: token %d has type %d", ErrVocabulary, id, kind)
+		t.decoded[id] = []byte(strings.ReplaceAll(text, space, " "))
+		if kind == TypeNormal && text != "" {
+			t.mergeIDs[text] = id
+			t.byWord = t.byWord && wordEnd(text) == len(text)
+		}
 	}
 	return nil
+}
+
+// isControl reports whether a token steers the model. Files are known to call
+// such tokens user-defined, which any text would become: so the tokens at the
+// beginning and the end, and those written like a chat's marks, are control
+// tokens whatever their type.
+func (t *SPM) isControl(id int32) bool {
+	switch t.cfg.Types[id] {
+	case TypeControl, TypeUnknown:
+		return true
+	case TypeByte:
+		return false
+	}
+	text := t.cfg.Pieces[id]
+	return text != "" && (id == t.cfg.BOS || id == t.cfg.EOS || id == t.cfg.UNK) ||
+		t.cfg.Types[id] == TypeUserDefined &&
+			(strings.HasPrefix(text, "<|") && strings.HasSuffix(text, "|>") || strings.HasSuffix(text, "_of_turn>"))
+}
+
+func (t *SPM) addSpecial(text string, id int32) {
+	if text == "" {
+		return
+	}
+	if lengths := &t.specialLengths[text[0]]; !slices.Contains(*lengths, len(text)) {
+		*lengths = append(*lengths, len(text))
+	}
+	t.specials[text] = id
+}
+
+// byteOf reads the name of a byte token, such as <0x0A>.
+func byteOf(text string) (byte, error) {
+	hex, ok := strings.CutPrefix(text, "<0x")
+	if !ok || len(hex) != 3 || hex[2] != '>' {
+		return 0, strconv.ErrSyntax
+	}
+	b, err := strconv.ParseUint(hex[:2], 16, 8)
+	return byte(b), err
 }
 
 // VocabSize is the number of tokens.
@@ -128,21 +172,18 @@ func (t *SPM) EOS() int32 { return t.cfg.EOS }
 
 // IsControl reports whether id is a token that user text never becomes.
 func (t *SPM) IsControl(id int32) bool {
-	if id < 0 || int(id) >= len(t.cfg.Types) {
-		return false
-	}
-	kind := t.cfg.Types[id]
-	return kind == TypeControl || kind == TypeUnknown
+	return id >= 0 && int(id) < len(t.control) && t.control[id]
 }
 
 // Specials returns the texts of the control tokens, longest first.
 func (t *SPM) Specials() []string {
 	var list []string
-	for _, s := range t.specials {
-		if !s.plain {
-			list = append(list, s.text)
+	for text, id := range t.specials {
+		if t.control[id] {
+			list = append(list, text)
 		}
 	}
+	slices.SortFunc(list, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	return list
 }
 
@@ -167,23 +208,23 @@ func (t *SPM) Decode(ids []int32) []byte {
 
 // Encode appends the ids of text to dst. With parseSpecial, the texts of
 // control tokens become those tokens. User-defined tokens are found in any
-// text. Bytes that are not UTF-8 become byte tokens.
+// text. Bytes that are not UTF-8 become byte tokens. No BOS is added.
 func (t *SPM) Encode(dst []int32, text string, parseSpecial bool) []int32 {
+	m := merger{spm: t}
 	afterSpecial := true
 	for len(text) > 0 {
-		at, found := t.nextSpecial(text, parseSpecial)
+		at, id, length := t.nextSpecial(text, parseSpecial)
 		if at > 0 {
 			plain := text[:at]
 			if t.cfg.AddSpacePrefix && afterSpecial {
 				plain = " " + plain
 			}
-			dst = t.merge(dst, strings.ReplaceAll(plain, " ", space))
+			dst = m.encode(dst, strings.ReplaceAll(plain, " ", space))
 			afterSpecial = false
 		}
-		text = text[at:]
-		if found != nil {
-			dst = append(dst, found.id)
-			text = text[len(found.text):]
+		text = text[at+length:]
+		if length > 0 {
+			dst = append(dst, id)
 			afterSpecial = true
 		}
 	}
@@ -191,164 +232,17 @@ func (t *SPM) Encode(dst []int32, text string, parseSpecial bool) []int32 {
 }
 
 // nextSpecial returns where the first special token begins, the longest of
-// those that begin there, or the end of text and nil.
-func (t *SPM) nextSpecial(text string, parseSpecial bool) (int, *special) {
+// those that begin there, or the end of text and length 0.
+func (t *SPM) nextSpecial(text string, parseSpecial bool) (at int, id int32, length int) {
 	for at := range len(text) {
-		if !t.starts[text[at]] {
-			continue
-		}
-		for i := range t.specials {
-			s := &t.specials[i]
-			if (s.plain || parseSpecial) && strings.HasPrefix(text[at:], s.text) {
-				return at, s
+		for _, n := range t.specialLengths[text[at]] {
+			if n > len(text)-at {
+				continue
+			}
+			if id, ok := t.specials[text[at:at+n]]; ok && (parseSpecial || !t.control[id]) {
+				return at, id, n
 			}
 		}
 	}
-	return len(text), nil
-}
-
-// symbol is a stretch of text during merging: a node of a doubly linked list
-// that lives in a slice. bytes is 0 once it has become part of its neighbour.
-type symbol struct {
-	start, bytes int32
-	prev, next   int32 // -1 at the ends
-}
-
-// pair is two neighbours that together are a token.
-type pair struct {
-	left, right int32
-	bytes       int32 // of both, to see whether either has changed since
-	score       float32
-}
-
-// before orders the heap: the highest score first, then the leftmost.
-func (p pair) before(q pair) bool {
-	return p.score > q.score || (p.score == q.score && p.left < q.left)
-}
-
-// longestMerge bounds the text merged at once, so that offsets fit in 32 bits.
-const longestMerge = 1 << 30
-
-// merge tokenises text in which spaces are already written as pieces write
-// them: characters are joined, best pair first, as long as the result is a
-// token. It takes O(n log n).
-func (t *SPM) merge(dst []int32, text string) []int32 {
-	for len(text) > longestMerge {
-		dst = t.merge(dst, text[:longestMerge])
-		text = text[longestMerge:]
-	}
-	m := merger{spm: t, text: text, symbols: characters(text)}
-	for i := int32(1); int(i) < len(m.symbols); i++ {
-		m.propose(i-1, i)
-	}
-	for len(m.heap) > 0 {
-		m.join(m.pop())
-	}
-	for i := int32(0); i >= 0 && len(m.symbols) > 0; i = m.symbols[i].next {
-		s := m.symbols[i]
-		dst = t.appendToken(dst, text[s.start:s.start+s.bytes])
-	}
-	return dst
-}
-
-// appendToken appends the token of a merged stretch, or its bytes' tokens, or
-// the unknown token where the vocabulary has no such byte.
-func (t *SPM) appendToken(dst []int32, text string) []int32 {
-	if id, ok := t.mergeIDs[text]; ok {
-		return append(dst, id)
-	}
-	for i := range len(text) {
-		switch id := t.byteIDs[text[i]]; {
-		case id >= 0:
-			dst = append(dst, id)
-		case t.cfg.UNK >= 0:
-			dst = append(dst, t.cfg.UNK)
-		}
-	}
-	return dst
-}
-
-// characters splits text into its characters; a byte that belongs to none is
-// one by itself.
-func characters(text string) []symbol {
-	symbols := make([]symbol, 0, utf8.RuneCountInString(text))
-	for at := 0; at < len(text); {
-		_, n := utf8.DecodeRuneInString(text[at:])
-		i := int32(len(symbols))
-		symbols = append(symbols, symbol{int32(at), int32(n), i - 1, i + 1})
-		at += n
-	}
-	if n := len(symbols); n > 0 {
-		symbols[n-1].next = -1
-	}
-	return symbols
-}
-
-// merger is the state of one merge.
-type merger struct {
-	spm     *SPM
-	text    string
-	symbols []symbol
-	heap    []pair // binary heap by pair.before
-}
-
-// propose puts two neighbours into the heap if they make a token.
-func (m *merger) propose(left, right int32) {
-	if left < 0 || right < 0 {
-		return
-	}
-	l, r := &m.symbols[left], &m.symbols[right]
-	id, ok := m.spm.mergeIDs[m.text[l.start:r.start+r.bytes]]
-	if ok {
-		m.push(pair{left, right, l.bytes + r.bytes, m.spm.cfg.Scores[id]})
-	}
-}
-
-// join merges a pair unless one of its sides has been merged since.
-func (m *merger) join(p pair) {
-	l, r := &m.symbols[p.left], &m.symbols[p.right]
-	if l.bytes == 0 || r.bytes == 0 || l.bytes+r.bytes != p.bytes {
-		return
-	}
-	l.bytes += r.bytes
-	r.bytes = 0
-	l.next = r.next
-	if r.next >= 0 {
-		m.symbols[r.next].prev = p.left
-	}
-	m.propose(l.prev, p.left)
-	m.propose(p.left, l.next)
-}
-
-func (m *merger) push(p pair) {
-	m.heap = append(m.heap, p)
-	i := len(m.heap) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !m.heap[i].before(m.heap[parent]) {
-			return
-		}
-		m.heap[i], m.heap[parent] = m.heap[parent], m.heap[i]
-		i = parent
-	}
-}
-
-func (m *merger) pop() pair {
-	top := m.heap[0]
-	last := len(m.heap) - 1
-	m.heap[0] = m.heap[last]
-	m.heap = m.heap[:last]
-	for i := 0; ; {
-		best, left := i, 2*i+1
-		for child := left; child <= left+1 && child < last; child++ {
-			if m.heap[child].before(m.heap[best]) {
-				best = child
-			}
-		}
-		if best == i {
-			return top
-		}
-		m.heap[i], m.heap[best] = m.heap[best], m.heap[i]
-		i = best
-	}
+	return len(text), 0, 0
 }

@@ -1,13 +1,17 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/intelliparadigm/haiku/internal/gguf"
 )
@@ -100,6 +104,97 @@ func TestSpecialsComeFromTemplatesOnly(t *testing.T) {
 	require.Equal(t, []bool{true, true, false, false}, []bool{spm.IsControl(0), spm.IsControl(1), spm.IsControl(273), spm.IsControl(-1)})
 }
 
+// TestWhatSteersTheModelIsControlWhateverItsType takes the types that files
+// are known to give their end of text and their chat marks.
+func TestWhatSteersTheModelIsControlWhateverItsType(t *testing.T) {
+	spm := toy(t, func(c *Config) {
+		c.Types[1], c.Types[2] = TypeNormal, TypeUserDefined // <s>, </s>
+		for _, piece := range []string{"<|x|>", "<start_of_turn>", "<b>"} {
+			c.Pieces = append(c.Pieces, piece) // ids 274 to 276
+			c.Scores = append(c.Scores, 0)
+			c.Types = append(c.Types, TypeUserDefined)
+		}
+	})
+	const all = "<s></s><|x|><start_of_turn><b>"
+	require.Equal(t, []int32{1, 2, 274, 275, 276}, spm.Encode(nil, all, true))
+	for _, id := range spm.Encode(nil, all, false) {
+		require.False(t, spm.IsControl(id))
+	}
+	require.Equal(t, all, string(spm.Decode(spm.Encode(nil, all, false))), "as text")
+	require.Equal(t, "<b>", string(spm.Decode([]int32{1, 2, 274, 275, 276})), "as tokens")
+	require.Equal(t, []string{"<start_of_turn>", "<unk>", "<|x|>", "</s>", "<s>"}, spm.Specials())
+}
+
+func TestTheLongestSpecialAtTheFirstPlaceIsFound(t *testing.T) {
+	spm := toy(t, func(c *Config) {
+		for _, piece := range []string{"[a", "[ab", "[abc]", "b]"} {
+			c.Pieces = append(c.Pieces, piece) // ids 274 to 277
+			c.Scores = append(c.Scores, 0)
+			c.Types = append(c.Types, TypeControl)
+		}
+	})
+	for text, want := range map[string][]int32{
+		"[abc]": {276}, "[abc": {275, 261}, "[ab]": {275, 3 + ']'}, "[aa": {274, 259}, "[": {3 + '['}, "b]": {277}, "a[": {259, 3 + '['},
+	} {
+		require.Equal(t, want, spm.Encode(nil, text, true), "%q", text)
+	}
+}
+
+func TestOfTokensWithTheSameTextTheLastCounts(t *testing.T) {
+	spm := toy(t, func(c *Config) {
+		c.Pieces = append(c.Pieces, "ab") // id 274
+		c.Scores = append(c.Scores, -100)
+		c.Types = append(c.Types, TypeNormal)
+	})
+	require.Equal(t, []int32{274}, spm.Encode(nil, "ab", false))
+	require.Equal(t, []int32{265}, spm.Encode(nil, "abc", false), "by way of bc, which now comes first")
+}
+
+// TestWordsMayBeMergedOneByOne checks that doing so changes nothing, and that a
+// vocabulary with tokens across words is not treated so.
+func TestWordsMayBeMergedOneByOne(t *testing.T) {
+	spm := fromGGUF(t, tinyPath)
+	require.True(t, spm.byWord)
+	whole := *spm
+	whole.byWord = false
+	rapid.Check(t, func(t *rapid.T) {
+		parts := []string{" ", "  ", "a", "autumn", "the", " haiku", "é", "\n", "▁", "\xff", ".", "🦙"}
+		text := strings.Join(rapid.SliceOf(rapid.SampledFrom(parts)).Draw(t, "text"), "")
+		require.Equal(t, whole.Encode(nil, text, false), spm.Encode(nil, text, false))
+	})
+	across := toy(t, func(c *Config) {
+		c.Pieces = append(c.Pieces, "a"+space) // id 274
+		c.Scores = append(c.Scores, 1)
+		c.Types = append(c.Types, TypeNormal)
+	})
+	require.Equal(t, []int32{274, 260}, across.Encode(nil, "a b", false))
+}
+
+// TestTheCostPerByteDoesNotGrow compares the time for 64 times as much text: a
+// cost that grew with the square would be 64 times as high per byte.
+func TestTheCostPerByteDoesNotGrow(t *testing.T) {
+	spm := toy(t, func(c *Config) {
+		for i := range 2000 { // as many as vocabularies have that reserve some
+			c.Pieces = append(c.Pieces, fmt.Sprintf("a[control_%d]", i))
+			c.Scores = append(c.Scores, 0)
+			c.Types = append(c.Types, TypeControl)
+		}
+	})
+	perByte := func(unit string, n int) float64 {
+		text := strings.Repeat(unit, n)
+		best := math.Inf(1)
+		for range 5 {
+			start := time.Now()
+			spm.Encode(nil, text, true)
+			best = min(best, time.Since(start).Seconds()/float64(len(text)))
+		}
+		return best
+	}
+	for _, unit := range []string{"a", " ", "🦙", "ab", "a["} {
+		require.Less(t, perByte(unit, 1<<18), 20*perByte(unit, 1<<12), "%q", unit)
+	}
+}
+
 func TestASpacePrefixComesFirstAndAfterSpecials(t *testing.T) {
 	spm := toy(t, func(c *Config) { c.AddSpacePrefix = true })
 	require.Equal(t, []int32{266}, spm.Encode(nil, "a", false))
@@ -118,7 +213,7 @@ func TestDecodeGivesBackTheBytes(t *testing.T) {
 }
 
 func TestAVocabularyThatCannotWorkIsRefused(t *testing.T) {
-	good := Config{Pieces: []string{"a"}, Scores: []float32{0}, Types: []int32{TypeNormal}, BOS: -1, EOS: -1, UNK: -1}
+	good := Config{Pieces: []string{"a"}, Scores: []float32{0}, Types: []int32{TypeNormal}, BOS: -1, EOS: -1, UNK: 0}
 	_, err := NewSPM(good)
 	require.NoError(t, err)
 	for name, mod := range map[string]func(*Config){
@@ -128,7 +223,12 @@ func TestAVocabularyThatCannotWorkIsRefused(t *testing.T) {
 		"BOS outside":    func(c *Config) { c.BOS = 1 },
 		"EOS below -1":   func(c *Config) { c.EOS = -2 },
 		"unknown type":   func(c *Config) { c.Types = []int32{99} },
-		"byte name":      func(c *Config) { c.Types = []int32{TypeByte} },
+		"type 0":         func(c *Config) { c.Types = []int32{0} },
+		"byte name":      func(c *Config) { c.Types, c.UNK = []int32{TypeByte}, -1 },
+		"byte sign":      func(c *Config) { c.Types, c.UNK, c.Pieces = []int32{TypeByte}, -1, []string{"<0x+A>"} },
+		"byte digits":    func(c *Config) { c.Types, c.UNK, c.Pieces = []int32{TypeByte}, -1, []string{"<0xAG>"} },
+		"byte length":    func(c *Config) { c.Types, c.UNK, c.Pieces = []int32{TypeByte}, -1, []string{"<0x0AA>"} },
+		"no bytes":       func(c *Config) { c.UNK = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := good
@@ -174,12 +274,23 @@ func TestLlamaCppVectors(t *testing.T) {
 	}
 }
 
-func TestTheTinyModelsWordsAreWhole(t *testing.T) {
+// TestTheTinyModelsPromptsAreLlamaCpps compares with ids that llama.cpp gave
+// for the same prompts.
+func TestTheTinyModelsPromptsAreLlamaCpps(t *testing.T) {
+	data, err := os.ReadFile("testdata/haiku-tiny.json")
+	require.NoError(t, err)
+	var file struct {
+		Cases []struct {
+			Prompt string
+			IDs    []int32
+		}
+	}
+	require.NoError(t, json.Unmarshal(data, &file))
+	require.Len(t, file.Cases, 7)
 	spm := fromGGUF(t, tinyPath)
-	// The ids of golden.json's first prompt for this model, made with
-	// llama.cpp v0.4.0 (see cpu/testdata), without the BOS token.
-	require.Equal(t, []int32{3, 16, 397, 262, 294, 290, 454, 748, 16, 4, 16},
-		spm.Encode(nil, "<|user|>\nWrite a haiku about autumn.\n<|assistant|>\n", true))
+	for _, c := range file.Cases {
+		require.Equal(t, c.IDs, spm.Encode([]int32{spm.BOS()}, c.Prompt, true), "%q", c.Prompt)
+	}
 }
 
 func FuzzSPM(f *testing.F) {
