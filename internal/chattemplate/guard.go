@@ -44,6 +44,12 @@ func isReserved(r rune) bool { return r >= 0xFDD0 && r <= 0xFDEF }
 type Guard struct {
 	specials map[string]bool
 	lengths  [256][]int // of the special tokens by first byte, longest first
+
+	// What a content's edge is looked up in, as some models have thousands of
+	// special tokens and a request thousands of messages.
+	heads, tails map[string]bool // proper prefixes and suffixes of special tokens
+	longest      int             // bytes of a special token
+	all          string          // their texts, with a mark after each
 }
 
 // Segment is a stretch of a rendered conversation.
@@ -54,7 +60,8 @@ type Segment struct {
 
 // NewGuard returns a Guard for the texts of a model's special tokens.
 func NewGuard(specials []string) *Guard {
-	g := &Guard{specials: make(map[string]bool)}
+	g := &Guard{specials: make(map[string]bool), heads: make(map[string]bool), tails: make(map[string]bool)}
+	var all strings.Builder
 	for _, s := range specials {
 		if s == "" || g.specials[s] {
 			continue
@@ -63,7 +70,15 @@ func NewGuard(specials []string) *Guard {
 		if n := &g.lengths[s[0]]; !slices.Contains(*n, len(s)) {
 			*n = append(*n, len(s))
 		}
+		for k := range s {
+			if k > 0 {
+				g.heads[s[:k]], g.tails[s[k:]] = true, true
+			}
+		}
+		g.longest = max(g.longest, len(s))
+		all.WriteString(s + string(mark))
 	}
+	g.all = all.String()
 	for i := range g.lengths {
 		slices.SortFunc(g.lengths[i], func(a, b int) int { return b - a })
 	}
@@ -146,25 +161,21 @@ func (g *Guard) edges(at []int, content string, start int) []int {
 	if r, n := utf8.DecodeLastRuneInString(content); r == utf8.RuneError && n == 1 {
 		at = append(at, start+len(content))
 	}
-	for s := range g.specials {
-		for k := range s {
-			if k == 0 {
-				continue
-			}
-			if tail := s[k:]; strings.HasPrefix(content, tail) {
-				if n := firstRune(tail); n < len(tail) {
-					at = append(at, start+n)
-				} else {
-					at = append(at, start)
-				}
-			}
-			if head := s[:k]; strings.HasSuffix(content, head) {
-				at = append(at, start+len(content)-k+firstRune(head))
+	first := firstRune(content)
+	for n := 1; n <= min(g.longest-1, len(content)); n++ {
+		if g.tails[content[:n]] {
+			if first < n {
+				at = append(at, start+first)
+			} else {
+				at = append(at, start)
 			}
 		}
-		if len(content) < len(s) && strings.Contains(s, content) {
-			at = append(at, start+firstRune(content))
+		if head := content[len(content)-n:]; g.heads[head] {
+			at = append(at, start+len(content)-n+firstRune(head))
 		}
+	}
+	if len(content) < g.longest && strings.Contains(g.all, content) {
+		at = append(at, start+first)
 	}
 	return at
 }

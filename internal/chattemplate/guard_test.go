@@ -2,8 +2,10 @@ package chattemplate
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -191,4 +193,18 @@ func FuzzGuard(f *testing.F) {
 		}
 		require.Equal(t, before+content+after, joined(g.Split(before+g.Mark(content)+after)))
 	})
+}
+
+func TestMarkingDoesNotTakeLongerWithThousandsOfSpecials(t *testing.T) {
+	var many []string
+	for i := range 5000 {
+		many = append(many, fmt.Sprintf("<unused%d>", i))
+	}
+	g := NewGuard(many)
+	start := time.Now()
+	for range 4096 { // as many messages as a request may have
+		require.Equal(t, "x y", g.Mark("x y"))
+	}
+	require.Less(t, time.Since(start), time.Second) // looking at each special token takes ten times as long
+	require.Equal(t, []Segment{{Text: "<unused4999>"}}, g.Split("<unused4"+g.Mark("999>")))
 }
