@@ -62,6 +62,7 @@ var hostile = map[string]struct{ source, want string }{
 	"a macro":                      {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "macro"},
 	"a block":                      {"{% block a %}{{ self.a() }}{% endblock %}", "block"},
 	"deep brackets":                {"{{ " + strings.Repeat("(", 5000) + "1" + strings.Repeat(")", 5000) + " }}", "nested"},
+	"a chain of conditionals":      {"{{ (" + strings.Repeat("1 if x else ", 5000) + "1) }}", "Unbalanced"},
 	"deep blocks":                  {strings.Repeat("{% if 1 %}", 3000) + strings.Repeat("{% endif %}", 3000), "nested"},
 	"an unknown function":          {"{{ system('id') }}", "not callable"},
 	"an unknown filter":            {"{{ 'x' | attr('y') }}", "filter 'attr' not found"},

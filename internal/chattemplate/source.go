@@ -195,9 +195,10 @@ func wordLength(text string) int {
 var keywordArgument = regexp.MustCompile(`^\s*[A-Za-z_]\w*\s*=[^=]`)
 
 // rewriteElement rewrites "a if test else b", which takes up the whole of an
-// element, b being possibly another conditional.
+// element, b being possibly another conditional. A chain that no tree may be
+// as deep as is left for the engine to refuse: the work grows with its square.
 func rewriteElement(text string, words []word) string {
-	if len(words) == 0 || words[0].is != "if" {
+	if len(words) == 0 || words[0].is != "if" || len(words) > maxTreeDepth {
 		return text
 	}
 	prefix := ""
