@@ -458,31 +458,5 @@ type badPayload struct{}
 
 func (badPayload) InferenceRequest() (*haiku.Request, error) { return nil, errBad }
 
-func TestARegistryRoutesByName(t *testing.T) {
-	small := haikutest.NewEngine(t, counting(1, nil), infer.Options{Name: "small"})
-	large := haikutest.NewEngine(t, counting(2, nil), infer.Options{Name: "large"})
-	var r infer.Registry
-	r.Add("small", small)
-	r.Add("large", large)
-	r.Add("alias", large)
-	for name, want := range map[string]string{"": "w0 ", "small": "w0 ", "large": "w0 w1 ", "alias": "w0 w1 "} {
-		req := ask("x")
-		req.Model = name
-		got, err := text(t.Context(), &r, req)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
-	}
-	ids := []string{}
-	for _, m := range r.Models() {
-		ids = append(ids, m.ID)
-	}
-	require.Equal(t, []string{"alias", "large", "small"}, ids)
-	r.Remove("alias")
-	req := ask("x")
-	req.Model = "alias"
-	_, err := text(t.Context(), &r, req)
-	require.ErrorIs(t, err, haiku.ErrModelNotFound)
-}
-
 // elapse lets virtual time pass.
 func elapse(d time.Duration) { <-time.After(d) }

@@ -2,6 +2,7 @@ package infer
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -31,7 +32,8 @@ func (r *Registry) Add(name string, m haiku.Model) {
 	r.models[name] = m
 }
 
-// Remove forgets name. Requests that run go on.
+// Remove forgets name. Requests that run go on. If name is the one that
+// requests without a name mean, those are refused until it is added again.
 func (r *Registry) Remove(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,9 +67,10 @@ func (r *Registry) Generate(ctx context.Context, w *haiku.StreamWriter, req *hai
 // Models lists the names in alphabetical order, with what their models tell.
 func (r *Registry) Models() []haiku.ModelInfo {
 	r.mu.RLock()
-	defer r.mu.RUnlock()
-	list := make([]haiku.ModelInfo, 0, len(r.models))
-	for name, m := range r.models {
+	models := maps.Clone(r.models)
+	r.mu.RUnlock() // a model may ask the registry in turn
+	list := make([]haiku.ModelInfo, 0, len(models))
+	for name, m := range models {
 		info := haiku.ModelInfo{OwnedBy: "haiku"}
 		if l, ok := haiku.ModelAs[haiku.Lister](m); ok {
 			if models := l.Models(); len(models) == 1 {

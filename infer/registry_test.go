@@ -1,0 +1,64 @@
+package infer_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/haikutest"
+	"github.com/intelliparadigm/haiku/infer"
+)
+
+func TestARegistryRoutesByName(t *testing.T) {
+	small := haikutest.NewEngine(t, counting(1, nil), infer.Options{Name: "small"})
+	large := haikutest.NewEngine(t, counting(2, nil), infer.Options{Name: "large"})
+	var r infer.Registry
+	r.Add("small", small)
+	r.Add("large", large)
+	r.Add("alias", large)
+	for name, want := range map[string]string{"": "w0 ", "small": "w0 ", "large": "w0 w1 ", "alias": "w0 w1 "} {
+		req := ask("x")
+		req.Model = name
+		got, err := text(t.Context(), &r, req)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	ids := []string{}
+	for _, m := range r.Models() {
+		ids = append(ids, m.ID)
+	}
+	require.Equal(t, []string{"alias", "large", "small"}, ids)
+	r.Remove("alias")
+	req := ask("x")
+	req.Model = "alias"
+	_, err := text(t.Context(), &r, req)
+	require.ErrorIs(t, err, haiku.ErrModelNotFound)
+}
+
+// swapping is a model that changes the registry it is in when it is asked for
+// its names.
+type swapping struct {
+	haiku.Model
+	in *infer.Registry
+}
+
+func (s swapping) Models() []haiku.ModelInfo {
+	s.in.Add("next", s.Model)
+	return []haiku.ModelInfo{{ID: "self", ContextTokens: 7}}
+}
+
+func TestARegistryMayBeChangedByAModelThatIsAskedForItsNames(t *testing.T) {
+	var r infer.Registry
+	r.Add("a", swapping{haikutest.NewModel(t), &r})
+	done := make(chan []haiku.ModelInfo)
+	go func() { done <- r.Models() }()
+	select {
+	case got := <-done:
+		require.Equal(t, []haiku.ModelInfo{{ID: "a", ContextTokens: 7}}, got)
+	case <-time.After(5 * time.Second):
+		require.Fail(t, "the registry waits for itself")
+	}
+	require.Len(t, r.Models(), 2)
+}
