@@ -91,6 +91,15 @@ func textFrom(file *ModelFile) (Text, error) {
 	if err != nil {
 		return Text{}, err
 	}
+	// Chat models may end a turn with another token than a text. Some files
+	// call it a word: then users could end their turn and begin another's.
+	eot := optionalID(file, "tokenizer.ggml.eot_token_id")
+	if eot >= int32(min(len(cfg.Pieces), len(cfg.Types))) {
+		eot = -1
+	}
+	if eot >= 0 && cfg.Types[eot] != tokenizer.TypeByte {
+		cfg.Types[eot] = tokenizer.TypeControl
+	}
 	spm, err := tokenizer.NewSPM(cfg)
 	if err != nil {
 		return Text{}, err
@@ -106,8 +115,7 @@ func textFrom(file *ModelFile) (Text, error) {
 		text.EOSText = cfg.Pieces[cfg.EOS]
 		text.EOS = []int32{cfg.EOS}
 	}
-	// Chat models may end a turn with another token than a text.
-	if eot := optionalID(file, "tokenizer.ggml.eot_token_id"); eot >= 0 && int(eot) < len(cfg.Pieces) {
+	if eot >= 0 {
 		text.EOS = append(text.EOS, eot)
 	}
 	text.ChatTemplate, err = optional(file.String("tokenizer.chat_template"))("")
@@ -128,9 +136,6 @@ func spmConfig(file *ModelFile) (cfg tokenizer.Config, err error) {
 	cfg.EOS = optionalID(file, "tokenizer.ggml.eos_token_id")
 	cfg.UNK = optionalID(file, "tokenizer.ggml.unknown_token_id")
 	if cfg.AddBOS, err = optional(file.Bool("tokenizer.ggml.add_bos_token"))(true); err != nil {
-		return cfg, err
-	}
-	if cfg.AddEOS, err = optional(file.Bool("tokenizer.ggml.add_eos_token"))(false); err != nil {
 		return cfg, err
 	}
 	cfg.AddSpacePrefix, err = optional(file.Bool("tokenizer.ggml.add_space_prefix"))(true)
