@@ -60,7 +60,8 @@ func ExampleNewStream_seed() {
 		}
 		return text
 	}
-	fmt.Println(poem(1) == poem(1), poem(1) == poem(2))
+	first := poem(1)
+	fmt.Println(poem(1) == first, poem(2) == first)
 	// Output:
 	// true false
 }
