@@ -131,6 +131,9 @@ func heldBytes(v *exec.Value, limit, depth int) (int, error) {
 	if _, ok := v.Interface().(namespace); depth > maxValueDepth || (ok && depth > 0) {
 		return 0, errNesting
 	}
+	if v.IsError() { // the engine takes errors for elements
+		return 0, errors.New(cause(v))
+	}
 	if v.IsString() {
 		return len(v.String()), nil
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/nikolalohinski/gonja/v2/builtins"
@@ -50,26 +51,85 @@ func environment() *exec.Environment {
 	}
 }
 
-// maxSorted bounds the lists given to filters that compare elements with each
-// other.
-const maxSorted = 10_000
+// Bounds on what filters do again and again, so that one filter cannot take
+// long: the engine compares elements pairwise, and takes the path of an
+// attribute apart for every element.
+const (
+	maxSorted     = 1000 // elements to compare with each other
+	maxCharacters = 10_000
+	maxPathBytes  = 64
+)
 
 func filters() *exec.FilterSet {
-	set := map[string]exec.FilterFunction{"replace": paying(replaceFilter), "join": paying(joinFilter)}
-	for _, name := range []string{
-		"abs", "capitalize", "count", "d", "default", "first", "float", "int", "items", "last", "length", "list", "lower",
-		"map", "reject", "rejectattr", "reverse", "safe", "select", "selectattr", "string", "title", "trim", "upper",
+	set := map[string]exec.FilterFunction{
+		"replace": paying(replaceFilter), "join": paying(joinFilter), "trim": paying(trimFilter),
+		"reverse": paying(reverseFilter), "items": paying(itemsFilter),
+	}
+	for name, bound := range map[string]func(in *exec.Value, args *exec.VarArgs) error{
+		"abs": free, "capitalize": free, "count": free, "d": free, "default": free, "float": free, "int": free,
+		"length": free, "lower": free, "safe": free, "string": free, "title": free, "upper": free,
+		"first": eachElement, "last": eachElement, "list": eachElement,
+		"map": eachNamed, "reject": eachNamed, "rejectattr": eachNamed, "select": eachNamed, "selectattr": eachNamed,
+		"max": eachPair, "min": eachPair, "sort": eachPair, "unique": eachPair,
 	} {
 		if f, ok := builtins.Filters.Get(name); ok {
-			set[name] = paying(f)
-		}
-	}
-	for _, name := range []string{"dictsort", "max", "min", "sort", "unique"} {
-		if f, ok := builtins.Filters.Get(name); ok {
-			set[name] = paying(short(f))
+			set[name] = paying(bounded(f, bound))
 		}
 	}
 	return exec.NewFilterSet(set)
+}
+
+// bounded makes a filter refuse what would take it long.
+func bounded(f exec.FilterFunction, bound func(*exec.Value, *exec.VarArgs) error) exec.FilterFunction {
+	return func(e *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
+		if err := bound(in, args); err != nil {
+			return exec.AsValue(budgetOf(e.Environment.Context).refuse(err))
+		}
+		return f(e, in, args)
+	}
+}
+
+// free is for filters whose work grows with their value alone.
+func free(*exec.Value, *exec.VarArgs) error { return nil }
+
+// eachElement is for filters that look at every element.
+func eachElement(in *exec.Value, args *exec.VarArgs) error {
+	if in.IsString() && in.Len() > maxCharacters {
+		return fmt.Errorf("%w: %d characters, one by one", ErrLimit, in.Len())
+	}
+	return path(args.KwArgs["attribute"])
+}
+
+// eachNamed is for filters whose first argument names what to do with every
+// element: an attribute, a test or a filter.
+func eachNamed(in *exec.Value, args *exec.VarArgs) error {
+	if len(args.Args) > 0 {
+		if err := path(args.Args[0]); err != nil {
+			return err
+		}
+	}
+	return eachElement(in, args)
+}
+
+// eachPair is for filters that compare elements with each other.
+func eachPair(in *exec.Value, args *exec.VarArgs) error {
+	if n := in.Len(); n > maxSorted {
+		return fmt.Errorf("%w: a list of %d items to compare", ErrLimit, n)
+	}
+	for _, a := range args.Args {
+		if err := path(a); err != nil {
+			return err
+		}
+	}
+	return eachElement(in, args)
+}
+
+// path checks the path of an attribute, or another name.
+func path(v *exec.Value) error {
+	if v != nil && v.IsString() && len(v.String()) > maxPathBytes {
+		return fmt.Errorf("%w: a name of %d bytes", ErrLimit, len(v.String()))
+	}
+	return nil
 }
 
 // paying makes a filter run only while the budget lasts, and pay for its value.
@@ -90,16 +150,6 @@ func paying(f exec.FilterFunction) exec.FilterFunction {
 			return exec.AsValue(err)
 		}
 		return value
-	}
-}
-
-// short makes a filter refuse long lists.
-func short(f exec.FilterFunction) exec.FilterFunction {
-	return func(e *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
-		if n := in.Len(); n > maxSorted {
-			return exec.AsValue(budgetOf(e.Environment.Context).refuse(fmt.Errorf("%w: a list of %d items to sort", ErrLimit, n)))
-		}
-		return f(e, in, args)
 	}
 }
 
@@ -150,6 +200,39 @@ func joinFilter(e *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Val
 		return fail(e, err)
 	}
 	return exec.AsValue(s)
+}
+
+// trimFilter is trim([characters]). What is not a string is written out first.
+func trimFilter(_ *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
+	if characters, ok := text(args.Args, 0); ok {
+		return exec.AsValue(strings.Trim(in.String(), characters))
+	}
+	return exec.AsValue(strings.TrimSpace(in.String()))
+}
+
+// reverseFilter is reverse of a string or a list.
+func reverseFilter(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value {
+	if in.IsString() {
+		runes := []rune(in.String())
+		slices.Reverse(runes)
+		return exec.AsValue(string(runes))
+	}
+	list := exec.ValuesList{}
+	each(in, func(parts ...*exec.Value) bool {
+		list = append(list, parts[0])
+		return true
+	})
+	slices.Reverse(list)
+	return exec.AsValue(list)
+}
+
+// itemsFilter is items of a dictionary; nothing has none.
+func itemsFilter(e *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value {
+	if !in.IsDict() && !in.IsNil() {
+		return fail(e, errors.New("items takes a dictionary"))
+	}
+	list, _ := dictMethod(in, "items", nil)
+	return exec.ToValue(list)
 }
 
 // replace is text with old replaced by new, count times if that is given. The

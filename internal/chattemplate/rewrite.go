@@ -3,23 +3,9 @@ package chattemplate
 import (
 	"errors"
 	"fmt"
-	"math"
 
-	"github.com/nikolalohinski/gonja/v2/exec"
 	"github.com/nikolalohinski/gonja/v2/nodes"
 	"github.com/nikolalohinski/gonja/v2/tokens"
-)
-
-// Names of the functions that the rewritten tree calls. No template can write
-// them.
-const (
-	checkName      = "\x00check"
-	chargedName    = "\x00charged"
-	timedName      = "\x00timed"
-	methodName     = "\x00method"
-	itemName       = "\x00item"
-	arithmeticName = "\x00arithmetic"
-	definedName    = "\x00defined"
 )
 
 // Limits of a template's tree, which evaluation follows by recursion and, for
@@ -32,7 +18,10 @@ const (
 // rewriter turns the tree of a template into one that pays for what it does:
 // each operation becomes an argument of a function that is reached only while
 // the budget lasts and that charges for the operation's value.
-type rewriter struct{ depth int }
+type rewriter struct {
+	source string // what the tree was made of
+	depth  int
+}
 
 func (w *rewriter) enter() error {
 	if w.depth++; w.depth > maxTreeDepth {
@@ -162,6 +151,9 @@ func (w *rewriter) expression(e nodes.Expression) (nodes.Expression, error) {
 	case *nodes.BinaryExpression:
 		return w.binary(n)
 	case *nodes.FilteredExpression:
+		if member := w.membership(n); member != nil {
+			return w.expression(member)
+		}
 		for _, f := range n.Filters { // filters pay for themselves
 			if err := w.arguments(f.Args, f.Kwargs); err != nil {
 				return nil, err
@@ -211,11 +203,14 @@ func (w *rewriter) call(n *nodes.Call) (nodes.Expression, error) {
 }
 
 func (w *rewriter) binary(n *nodes.BinaryExpression) (nodes.Expression, error) {
+	if left, ok := n.Left.(*nodes.BinaryExpression); ok && compares(left) && compares(n) && !w.closes(left.Operator.Token, n.Operator.Token) {
+		return nil, errors.New("comparisons cannot be chained")
+	}
 	if err := w.in(&n.Left, &n.Right); err != nil {
 		return nil, err
 	}
 	switch n.Operator.Token.Type {
-	case tokens.Multiply, tokens.Division, tokens.FloorDivision, tokens.Modulo:
+	case tokens.Multiply, tokens.Division, tokens.FloorDivision, tokens.Modulo, tokens.Power:
 		operator := &nodes.String{Location: n.Operator.Token, Val: n.Operator.Token.Val}
 		return call(arithmeticName, operator, n.Left, n.Right), nil
 	case tokens.Addition, tokens.Tilde:
@@ -224,6 +219,55 @@ func (w *rewriter) binary(n *nodes.BinaryExpression) (nodes.Expression, error) {
 	default:
 		return call(timedName, n), nil
 	}
+}
+
+func compares(n *nodes.BinaryExpression) bool {
+	switch n.Operator.Token.Type {
+	case tokens.Equals, tokens.Ne, tokens.GreaterThan, tokens.GreaterThanOrEqual, tokens.LowerThan, tokens.LowerThanOrEqual:
+		return true
+	}
+	return false
+}
+
+// membership returns what "a in b | filter" means in Jinja, where the filter
+// belongs to b, nil if n is something else. The engine takes it for
+// "(a in b) | filter".
+func (w *rewriter) membership(n *nodes.FilteredExpression) nodes.Expression {
+	test, ok := n.Expression.(*nodes.TestExpression)
+	negation, negated := n.Expression.(*nodes.Negation)
+	if negated {
+		test, ok = negation.Term.(*nodes.TestExpression)
+	}
+	if !ok || test.Test.Name != "in" || len(test.Test.Args) != 1 || w.closes(test.Test.Token, n.Filters[0].Token) {
+		return nil
+	}
+	test.Test.Args[0] = &nodes.FilteredExpression{Expression: test.Test.Args[0], Filters: n.Filters}
+	return n.Expression
+}
+
+// closes reports whether a bracket that was opened before one token is closed
+// before the other.
+func (w *rewriter) closes(from, to *tokens.Token) bool {
+	if from.Pos < 0 || to.Pos > len(w.source) {
+		return false
+	}
+	depth := 0
+	for text := w.source[from.Pos:max(from.Pos, to.Pos)]; text != ""; {
+		n := 1
+		switch text[0] {
+		case '\'', '"':
+			n = literal(text)
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			depth--
+		}
+		if depth < 0 {
+			return true
+		}
+		text = text[n:]
+	}
+	return false
 }
 
 // defined makes the use of a variable that does not exist an error. Only what
@@ -250,133 +294,4 @@ func call(function string, args ...nodes.Expression) *nodes.Call {
 		},
 		Args: args,
 	}
-}
-
-// functions are what rewritten trees call.
-var functions = map[string]any{
-	checkName: func(e *exec.Evaluator, _ *exec.VarArgs) *exec.Value {
-		if err := budgetOf(e.Environment.Context).check(); err != nil {
-			return exec.AsValue(err)
-		}
-		return exec.AsValue(true)
-	},
-	chargedName: func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
-		if bad := elementError(args.Args[0]); bad != nil {
-			return bad
-		}
-		if err := budgetOf(e.Environment.Context).charge(args.Args[0]); err != nil {
-			return exec.AsValue(err)
-		}
-		return args.Args[0]
-	},
-	timedName: func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
-		if err := budgetOf(e.Environment.Context).check(); err != nil {
-			return exec.AsValue(err)
-		}
-		return args.Args[0]
-	},
-	itemName: func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
-		found, err := item(args.Args[0], args.Args[1])
-		if err != nil {
-			return fail(e, err)
-		}
-		return found
-	},
-	arithmeticName: func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
-		result, err := arithmetic(args.Args[0].String(), args.Args[1], args.Args[2])
-		if err != nil {
-			return fail(e, err)
-		}
-		return exec.AsValue(result)
-	},
-	definedName: func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
-		if name := args.Args[0].String(); !e.Environment.Context.Has(name) {
-			return fail(e, fmt.Errorf("the variable %q is not defined", name))
-		}
-		return args.Args[1]
-	},
-	methodName: func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
-		result, err := method(budgetOf(e.Environment.Context), args.Args[0], args.Args[1].String(), args.Args[2:], args.KwArgs)
-		if err != nil {
-			return fail(e, err)
-		}
-		return exec.ToValue(result)
-	},
-}
-
-// item is v[key], nothing if there is no such item. It is our own because the
-// engine does not find the first element from behind, as in [x][-1], and takes
-// bytes for characters.
-func item(v, key *exec.Value) (*exec.Value, error) {
-	switch {
-	case v.IsNil():
-		return nil, errors.New("nothing has no items")
-	case key.IsInteger() && (v.IsString() || v.IsList()):
-		i, n := key.Integer(), v.Len()
-		if i < 0 {
-			i += n
-		}
-		if i < 0 || i >= n {
-			return exec.AsValue(nil), nil
-		}
-		return v.Index(i), nil
-	case !key.IsInteger() && !key.IsString():
-		return nil, errors.New("an index is a number or a string")
-	}
-	found, ok := v.GetItem(key.Interface())
-	if !ok && key.IsString() {
-		found, ok = v.GetAttribute(key.String())
-	}
-	if !ok {
-		return exec.AsValue(nil), nil
-	}
-	return found, nil
-}
-
-// fail ends the rendering. Templates cannot catch errors, so the first is the
-// one to tell, in words without the engine's around them.
-func fail(e *exec.Evaluator, err error) *exec.Value {
-	b := budgetOf(e.Environment.Context)
-	if b.err == nil {
-		err = fmt.Errorf("chattemplate: %w", err)
-	}
-	return exec.AsValue(b.refuse(err))
-}
-
-// arithmetic evaluates * / // and % as Python does, where the last two round
-// down, but on numbers only: a text times a number can be of any size.
-func arithmetic(operator string, a, b *exec.Value) (any, error) {
-	switch {
-	case !a.IsNumber() || !b.IsNumber():
-		return nil, fmt.Errorf("%s is for numbers", operator)
-	case operator != "*" && b.Float() == 0:
-		return nil, errors.New("division by zero")
-	case operator == "/":
-		return a.Float() / b.Float(), nil
-	case a.IsFloat() || b.IsFloat():
-		x, y := a.Float(), b.Float()
-		down := math.Floor(x / y)
-		return map[string]float64{"*": x * y, "//": down, "%": x - y*down}[operator], nil
-	}
-	x, y := a.Integer(), b.Integer()
-	if operator == "*" {
-		return x * y, nil
-	}
-	down, rest := x/y, x%y
-	if rest != 0 && (rest < 0) != (y < 0) {
-		down, rest = down-1, rest+y
-	}
-	return map[string]int{"//": down, "%": rest}[operator], nil
-}
-
-// elementError returns the element of a list that is an error: the engine
-// keeps those as elements.
-func elementError(v *exec.Value) *exec.Value {
-	list, _ := v.Interface().(exec.ValuesList)
-	for _, item := range list {
-		if item.IsError() {
-			return item
-		}
-	}
-	return nil
 }

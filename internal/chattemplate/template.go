@@ -89,9 +89,10 @@ func Compile(source string, limits Limits) (t *Template, err error) {
 	}
 	cfg := config.New()
 	cfg.TrimBlocks = true // prepared has done lstrip_blocks
-	tpl, err := exec.NewTemplate(sourceName, cfg, sourceLoader(prepared(source)), environment())
+	source = prepared(source)
+	tpl, err := exec.NewTemplate(sourceName, cfg, sourceLoader(source), environment())
 	if err == nil {
-		err = new(rewriter).nodes(tpl.Root().Nodes)
+		err = (&rewriter{source: source}).nodes(tpl.Root().Nodes)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrTemplate, cause(err))
