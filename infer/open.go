@@ -167,6 +167,7 @@ type spmText struct {
 	pieces [][]byte
 }
 
+// Pieces returns the bytes of each token, [vocab].
 func (t spmText) Pieces() [][]byte { return t.pieces }
 
 func pieces(spm *tokenizer.SPM) [][]byte {

@@ -15,6 +15,7 @@ type Tokenizer interface {
 // Text says how an [Engine] reads and writes text for an [Executor] that knows
 // tokens only.
 type Text struct {
+	// Tokenizer must have as many tokens as the executor has logits.
 	Tokenizer Tokenizer
 	// BOS is put before every prompt that does not begin with it already;
 	// empty for none.
