@@ -14,38 +14,49 @@ import (
 type ChatCompletionRequest struct {
 	Params
 	Messages            []Message `json:"messages"`
-	MaxCompletionTokens *int      `json:"max_completion_tokens,omitempty"`
-	Logprobs            bool      `json:"logprobs,omitempty"`
-	TopLogprobs         *int      `json:"top_logprobs,omitempty"` // 0 to 20
+	MaxCompletionTokens *int      `json:"max_completion_tokens,omitzero"`
+	Logprobs            bool      `json:"logprobs,omitzero"`
+	TopLogprobs         *int      `json:"top_logprobs,omitzero"` // 0 to 20
 	chatFeatures
 }
 
 // chatFeatures are parameters that are refused if they say anything.
 type chatFeatures struct {
-	Tools            jsontext.Value `json:"tools,omitempty"`
-	ToolChoice       jsontext.Value `json:"tool_choice,omitempty"`
-	Functions        jsontext.Value `json:"functions,omitempty"`
-	FunctionCall     jsontext.Value `json:"function_call,omitempty"`
-	ResponseFormat   jsontext.Value `json:"response_format,omitempty"`
-	Modalities       jsontext.Value `json:"modalities,omitempty"`
-	Audio            jsontext.Value `json:"audio,omitempty"`
-	Prediction       jsontext.Value `json:"prediction,omitempty"`
-	WebSearchOptions jsontext.Value `json:"web_search_options,omitempty"`
-	ReasoningEffort  jsontext.Value `json:"reasoning_effort,omitempty"`
-	Verbosity        jsontext.Value `json:"verbosity,omitempty"`
-	Store            jsontext.Value `json:"store,omitempty"`
+	Tools            jsontext.Value `json:"tools,omitzero"`
+	ToolChoice       jsontext.Value `json:"tool_choice,omitzero"`
+	Functions        jsontext.Value `json:"functions,omitzero"`
+	FunctionCall     jsontext.Value `json:"function_call,omitzero"`
+	ResponseFormat   jsontext.Value `json:"response_format,omitzero"`
+	Modalities       jsontext.Value `json:"modalities,omitzero"`
+	Audio            jsontext.Value `json:"audio,omitzero"`
+	Prediction       jsontext.Value `json:"prediction,omitzero"`
+	WebSearchOptions jsontext.Value `json:"web_search_options,omitzero"`
+	ReasoningEffort  jsontext.Value `json:"reasoning_effort,omitzero"`
+	Verbosity        jsontext.Value `json:"verbosity,omitzero"`
+	Store            jsontext.Value `json:"store,omitzero"`
 }
 
 // Message is one turn of a conversation.
 type Message struct {
 	Role    string  `json:"role"`
-	Name    string  `json:"name,omitempty"`
+	Name    string  `json:"name,omitzero"`
 	Content Content `json:"content"`
 
-	ToolCalls    jsontext.Value `json:"tool_calls,omitempty"`
-	FunctionCall jsontext.Value `json:"function_call,omitempty"`
-	Audio        jsontext.Value `json:"audio,omitempty"`
+	ToolCalls    jsontext.Value `json:"tool_calls,omitzero"`
+	FunctionCall jsontext.Value `json:"function_call,omitzero"`
+	Audio        jsontext.Value `json:"audio,omitzero"`
 }
+
+// UnmarshalJSONFrom knows a message without content from one whose content is
+// empty.
+func (m *Message) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	type fields Message // without this method
+	*m = Message{Content: Content{missing: true}}
+	return json.UnmarshalDecode(dec, (*fields)(m))
+}
+
+// UnmarshalJSON does for encoding/json what UnmarshalJSONFrom does.
+func (m *Message) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, m) }
 
 // UserMessage is a user's turn.
 func UserMessage(text string) Message { return Message{Role: "user", Content: Content{Text: text}} }
@@ -62,13 +73,14 @@ func AssistantMessage(text string) Message {
 type Content struct {
 	Text  string
 	Parts []ContentPart // instead of Text when not nil
-	null  bool
+
+	missing bool // the wire had none, or null
 }
 
 // ContentPart is a part of a message. Only parts of type "text" are supported.
 type ContentPart struct {
 	Type string  `json:"type"`
-	Text *string `json:"text,omitempty"`
+	Text *string `json:"text,omitzero"`
 }
 
 // UnmarshalJSONFrom accepts a string, an array of parts and null.
@@ -76,7 +88,7 @@ func (c *Content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*c = Content{}
 	switch dec.PeekKind() {
 	case 'n':
-		c.null = true
+		c.missing = true
 		return dec.SkipValue()
 	case '[':
 		c.Parts = []ContentPart{}
@@ -88,11 +100,21 @@ func (c *Content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 // MarshalJSONTo writes the form that was given.
 func (c Content) MarshalJSONTo(enc *jsontext.Encoder) error {
-	if c.Parts != nil {
+	switch {
+	case c.missing:
+		return enc.WriteToken(jsontext.Null)
+	case c.Parts != nil:
 		return json.MarshalEncode(enc, c.Parts)
+	default:
+		return enc.WriteToken(jsontext.String(c.Text))
 	}
-	return json.MarshalEncode(enc, c.Text)
 }
+
+// UnmarshalJSON does for encoding/json what UnmarshalJSONFrom does.
+func (c *Content) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, c) }
+
+// MarshalJSON does for encoding/json what MarshalJSONTo does.
+func (c Content) MarshalJSON() ([]byte, error) { return json.Marshal(c) }
 
 // InferenceRequest checks the request and translates it. Its error is a
 // haiku.Error with status 400 that names the parameter.
@@ -121,21 +143,16 @@ func (r *ChatCompletionRequest) InferenceRequest() (*haiku.Request, error) {
 // refuse names the first feature that is asked for and not there.
 func (r *ChatCompletionRequest) refuse() error {
 	f := &r.chatFeatures
-	for _, p := range []struct {
-		name  string
-		value jsontext.Value
-	}{
-		{"tools", f.Tools}, {"functions", f.Functions}, {"audio", f.Audio}, {"prediction", f.Prediction},
-		{"web_search_options", f.WebSearchOptions}, {"reasoning_effort", f.ReasoningEffort}, {"verbosity", f.Verbosity},
-		{"store", f.Store},
-	} {
-		if given(p.value) {
-			return unsupported(p.name, "%s is not supported", p.name)
-		}
+	if err := refuse(
+		feature{"tools", f.Tools}, feature{"functions", f.Functions}, feature{"audio", f.Audio},
+		feature{"prediction", f.Prediction}, feature{"web_search_options", f.WebSearchOptions},
+		feature{"reasoning_effort", f.ReasoningEffort}, feature{"verbosity", f.Verbosity}, feature{"store", f.Store},
+	); err != nil {
+		return err
 	}
-	for name, choice := range map[string]jsontext.Value{"tool_choice": f.ToolChoice, "function_call": f.FunctionCall} {
-		if given(choice) && string(choice) != `"none"` && string(choice) != `"auto"` {
-			return unsupported(name, "%s is not supported", name)
+	for _, c := range []feature{{"tool_choice", f.ToolChoice}, {"function_call", f.FunctionCall}} {
+		if given(c.value) && string(c.value) != `"none"` && string(c.value) != `"auto"` {
+			return unsupported(c.param, "%s is not supported", c.param)
 		}
 	}
 	if given(f.Modalities) {
@@ -219,14 +236,13 @@ func translate(messages []Message) ([]haiku.Message, error) {
 
 // text joins the text parts by line breaks.
 func (m *Message) text(param string) (string, error) {
-	for name, v := range map[string]jsontext.Value{"tool_calls": m.ToolCalls, "function_call": m.FunctionCall, "audio": m.Audio} {
-		if given(v) {
-			return "", unsupported(param+"."+name, "%s is not supported", name)
-		}
+	if err := refuse(feature{param + ".tool_calls", m.ToolCalls}, feature{param + ".function_call", m.FunctionCall},
+		feature{param + ".audio", m.Audio}); err != nil {
+		return "", err
 	}
 	c := &m.Content
-	if c.null {
-		return "", invalid(param+".content", "the content must be a string or an array of parts, not null")
+	if c.missing {
+		return "", invalid(param+".content", "a message needs a content: a string or an array of parts")
 	}
 	if c.Parts == nil {
 		return c.Text, nil

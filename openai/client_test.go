@@ -111,6 +111,35 @@ func TestTheOfficialGoClientUsesEveryParameter(t *testing.T) {
 	}
 }
 
+func TestTheOfficialGoClientStreamsChoicesAndLogprobs(t *testing.T) {
+	c := client(t, serve(t))
+	params := autumn()
+	params.N, params.MaxTokens = official.Int(2), official.Int(5)
+	params.Logprobs, params.TopLogprobs = official.Bool(true), official.Int(2)
+	whole, err := c.Chat.Completions.New(t.Context(), params)
+	require.NoError(t, err)
+	stream := c.Chat.Completions.NewStreaming(t.Context(), params)
+	var text, tokens, roles [2]string
+	var finish [2]string
+	for stream.Next() {
+		for _, choice := range stream.Current().Choices {
+			i := choice.Index
+			text[i] += choice.Delta.Content
+			roles[i] += choice.Delta.Role
+			finish[i] += choice.FinishReason
+			for _, lp := range choice.Logprobs.Content {
+				require.Len(t, lp.TopLogprobs, 2)
+				tokens[i] += lp.Token
+			}
+		}
+	}
+	require.NoError(t, stream.Err())
+	for i, choice := range whole.Choices {
+		require.Equal(t, []string{choice.Message.Content, choice.Message.Content, "assistant", "length"},
+			[]string{text[i], tokens[i], roles[i], finish[i]}, "choice %d", i)
+	}
+}
+
 func TestTheOfficialGoClientCompletes(t *testing.T) {
 	c := client(t, serve(t))
 	params := official.CompletionNewParams{
@@ -121,13 +150,18 @@ func TestTheOfficialGoClientCompletes(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, whole.Choices[0].Logprobs.Tokens, 6)
 	require.Equal(t, whole.Choices[0].Text, strings.Join(whole.Choices[0].Logprobs.Tokens, ""))
+	params.StreamOptions = official.ChatCompletionStreamOptionsParam{IncludeUsage: official.Bool(true)}
 	stream := c.Completions.NewStreaming(t.Context(), params)
-	text := ""
+	text, usage := "", int64(0)
 	for stream.Next() {
-		text += stream.Current().Choices[0].Text
+		usage = stream.Current().Usage.TotalTokens
+		for _, choice := range stream.Current().Choices {
+			text += choice.Text
+		}
 	}
 	require.NoError(t, stream.Err())
 	require.Equal(t, whole.Choices[0].Text, text)
+	require.Equal(t, whole.Usage.TotalTokens, usage, "in the last chunk")
 }
 
 func TestTheOfficialGoClientListsModels(t *testing.T) {
@@ -140,6 +174,15 @@ func TestTheOfficialGoClientListsModels(t *testing.T) {
 	require.Equal(t, "haiku-tiny", model.ID)
 	_, err = c.Models.Get(t.Context(), "gpt-9")
 	requireStatus(t, err, 404, "model_not_found", "model")
+
+	var models infer.Registry
+	models.Add("org/tiny", haikutest.NewModel(t, "hi"))
+	server := httptest.NewServer(openai.Handler(&models))
+	defer server.Close()
+	c = client(t, server.URL+"/v1/")
+	model, err = c.Models.Get(t.Context(), "org/tiny")
+	require.NoError(t, err)
+	require.Equal(t, "org/tiny", model.ID)
 }
 
 func requireStatus(t *testing.T, err error, status int, code, param string) {
@@ -214,7 +257,7 @@ func TestTheOfficialNodeClient(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "node_modules", "openai")); err != nil {
 		t.Skip("the openai package is not installed: run npm ci in openai/testdata/node, as .ci/run does")
 	}
-	cmd := exec.Command(node, "--test", "client.test.mjs")
+	cmd := exec.CommandContext(t.Context(), node, "--test", "client.test.mjs")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HAIKU_BASE_URL="+serve(t))
 	out, err := cmd.CombinedOutput()

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -13,15 +14,15 @@ import (
 type CompletionRequest struct {
 	Params
 	Prompt   Prompt `json:"prompt"`
-	Logprobs *int   `json:"logprobs,omitempty"` // 0 to 5
+	Logprobs *int   `json:"logprobs,omitzero"` // 0 to 5
 	completionFeatures
 }
 
 // completionFeatures are parameters that are refused if they say anything.
 type completionFeatures struct {
-	Suffix jsontext.Value `json:"suffix,omitempty"`
-	Echo   jsontext.Value `json:"echo,omitempty"`
-	BestOf *int           `json:"best_of,omitempty"`
+	Suffix jsontext.Value `json:"suffix,omitzero"`
+	Echo   jsontext.Value `json:"echo,omitzero"`
+	BestOf *int           `json:"best_of,omitzero"`
 }
 
 // Prompt is what a completion continues: a text, in which the texts of control
@@ -42,44 +43,66 @@ func (p *Prompt) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if dec.PeekKind() != '[' {
 		return json.UnmarshalDecode(dec, &p.Text)
 	}
-	raw, err := dec.ReadValue()
-	if err != nil {
+	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
-	raw = raw.Clone()
-	switch first(raw) {
-	case '"':
-		var texts []string
-		if err := json.Unmarshal(raw, &texts); err != nil {
-			return promptError()
-		}
-		p.Text, p.many = texts[0], len(texts) != 1
-	case '[':
-		var lists [][]int32
-		if err := json.Unmarshal(raw, &lists); err != nil {
-			return promptError()
-		}
-		p.Tokens, p.many = lists[0], len(lists) != 1
+	switch dec.PeekKind() {
+	case '"', '[':
+		return p.readOne(dec)
 	case ']':
 		p.many = true
-	default:
-		if err := json.Unmarshal(raw, &p.Tokens); err != nil {
-			return promptError()
-		}
 	}
-	return nil
+	var err error
+	p.Tokens, err = readTokens(dec)
+	return err
 }
 
-// first returns the kind of an array's first element, ']' for none.
-func first(array jsontext.Value) byte {
-	for _, b := range array[1:] {
-		switch b {
-		case ' ', '\t', '\r', '\n':
+// readOne reads the rest of an array that may hold one prompt.
+func (p *Prompt) readOne(dec *jsontext.Decoder) error {
+	var err error
+	for i := 0; dec.PeekKind() != ']'; i++ {
+		var one Prompt
+		switch dec.PeekKind() {
+		case '"':
+			err = json.UnmarshalDecode(dec, &one.Text)
+		case '[':
+			if _, err = dec.ReadToken(); err == nil {
+				one.Tokens, err = readTokens(dec)
+			}
 		default:
-			return b
+			err = promptError()
 		}
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			*p = one
+		}
+		p.many = i > 0
 	}
-	return ']'
+	_, err = dec.ReadToken()
+	return err
+}
+
+// readTokens reads the rest of an array of token ids.
+func readTokens(dec *jsontext.Decoder) ([]int32, error) {
+	tokens := []int32{}
+	for {
+		tok, err := dec.ReadToken()
+		switch {
+		case err != nil:
+			return nil, err
+		case tok.Kind() == ']':
+			return tokens, nil
+		case tok.Kind() != '0':
+			return nil, promptError()
+		}
+		id, err := strconv.ParseInt(tok.String(), 10, 32)
+		if err != nil {
+			return nil, promptError()
+		}
+		tokens = append(tokens, int32(id))
+	}
 }
 
 func promptError() error {
@@ -91,8 +114,14 @@ func (p Prompt) MarshalJSONTo(enc *jsontext.Encoder) error {
 	if p.Tokens != nil {
 		return json.MarshalEncode(enc, p.Tokens)
 	}
-	return json.MarshalEncode(enc, p.Text)
+	return enc.WriteToken(jsontext.String(p.Text))
 }
+
+// UnmarshalJSON does for encoding/json what UnmarshalJSONFrom does.
+func (p *Prompt) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, p) }
+
+// MarshalJSON does for encoding/json what MarshalJSONTo does.
+func (p Prompt) MarshalJSON() ([]byte, error) { return json.Marshal(p) }
 
 // InferenceRequest checks the request and translates it. Its error is a
 // haiku.Error with status 400 that names the parameter.
@@ -127,13 +156,8 @@ func (r *CompletionRequest) InferenceRequest() (*haiku.Request, error) {
 
 func (r *CompletionRequest) refuse() error {
 	f := &r.completionFeatures
-	switch {
-	case given(f.Suffix):
-		return unsupported("suffix", "suffix is not supported")
-	case given(f.Echo):
-		return unsupported("echo", "echo is not supported")
-	case f.BestOf != nil && *f.BestOf != 1 && (r.N == nil || *f.BestOf != *r.N):
+	if f.BestOf != nil && *f.BestOf != 1 && (r.N == nil || *f.BestOf != *r.N) {
 		return unsupported("best_of", "best_of is not supported")
 	}
-	return nil
+	return refuse(feature{"suffix", f.Suffix}, feature{"echo", f.Echo})
 }

@@ -62,7 +62,7 @@ func appendChatLogprob(dst []byte, lp *haiku.TokenLogprob) []byte {
 	dst = append(dst, `{"token":`...)
 	dst = appendJSON(dst, tokenText(lp.Bytes))
 	dst = append(dst, `,"logprob":`...)
-	dst = appendFloat(dst, lp.Logprob)
+	dst = appendLogprob(dst, lp.Logprob)
 	dst = append(dst, `,"bytes":[`...)
 	for i, b := range lp.Bytes {
 		if i > 0 {
@@ -88,8 +88,30 @@ func tokenText(piece []byte) string {
 	return b.String()
 }
 
-func appendFloat(dst []byte, f float32) []byte {
-	return strconv.AppendFloat(dst, float64(f), 'g', -1, 32)
+// unlikely is what OpenAI writes for a token that is next to impossible.
+const unlikely = -9999
+
+// appendLogprob appends a log-probability. JSON has neither infinity nor NaN, and
+// rounding may have put one a little over 0.
+func appendLogprob(dst []byte, logprob float32) []byte {
+	switch {
+	case !(logprob >= unlikely):
+		logprob = unlikely
+	case logprob > 0:
+		logprob = 0
+	}
+	return strconv.AppendFloat(dst, float64(logprob), 'g', -1, 32)
+}
+
+// charactersBegun counts the characters whose first byte is in piece, so that
+// one which several tokens make up together counts once.
+func charactersBegun(piece []byte) (n int) {
+	for _, b := range piece {
+		if utf8.RuneStart(b) {
+			n++
+		}
+	}
+	return n
 }
 
 // legacyLogprobs are the parallel lists of the completions API, and where the
@@ -111,9 +133,9 @@ func appendLegacyLogprobs(dst []byte, st *choiceState, lps []haiku.TokenLogprob)
 		}
 		text := tokenText(lp.Bytes)
 		l.tokens = appendJSON(l.tokens, text)
-		l.logprobs = appendFloat(l.logprobs, lp.Logprob)
+		l.logprobs = appendLogprob(l.logprobs, lp.Logprob)
 		l.offsets = strconv.AppendInt(l.offsets, int64(l.offset), 10)
-		l.offset += utf8.RuneCount(lp.Bytes)
+		l.offset += charactersBegun(lp.Bytes)
 		l.top = append(l.top, '{')
 		seen := make(map[string]bool, len(lp.Top))
 		for j := range lp.Top {
@@ -127,7 +149,7 @@ func appendLegacyLogprobs(dst []byte, st *choiceState, lps []haiku.TokenLogprob)
 			}
 			l.top = appendJSON(l.top, name)
 			l.top = append(l.top, ':')
-			l.top = appendFloat(l.top, lp.Top[j].Logprob)
+			l.top = appendLogprob(l.top, lp.Top[j].Logprob)
 		}
 		l.top = append(l.top, '}')
 	}

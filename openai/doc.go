@@ -26,6 +26,8 @@
 // (tools, response formats, audio …) are refused by name with status 400; names
 // that do not change it (user, metadata …) and names that are not known are
 // ignored. Names match in case. An absent model, or "", is the default model.
+// The text parts of a message are joined by line breaks. A number that does not
+// fit its parameter is refused, never clamped.
 //
 // # How a stream ends
 //

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/intelliparadigm/haiku"
 )
@@ -53,12 +54,16 @@ type choiceState struct {
 	legacy legacyLogprobs
 }
 
-var now = func() int64 { return time.Now().Unix() }
-
 func newEncoder(d *dialect, p *Params, req *haiku.Request) *encoder {
-	e := &encoder{dialect: d, stream: p.Stream, logs: req.Logprobs, model: req.Model, created: now(), choices: make([]choiceState, max(req.Choices, 1))}
-	e.usage = p.StreamOptions != nil && p.StreamOptions.IncludeUsage
-	return e
+	return &encoder{
+		dialect: d,
+		stream:  p.Stream,
+		usage:   p.StreamOptions != nil && p.StreamOptions.IncludeUsage,
+		logs:    req.Logprobs,
+		model:   req.Model,
+		created: time.Now().Unix(),
+		choices: make([]choiceState, max(req.Choices, 1)),
+	}
 }
 
 // ContentType is that of an event stream or of JSON, as the request asked.
@@ -90,12 +95,12 @@ func (e *encoder) Begin(dst []byte, h haiku.Head) []byte {
 	return dst
 }
 
-// appendJSON appends s as a JSON string; what is not UTF-8 in a model's name
-// is replaced.
+// appendJSON appends s as a JSON string. What is not UTF-8 is replaced, and
+// what ends a line for some readers is escaped.
 func appendJSON(dst []byte, s string) []byte {
-	b, err := json.Marshal(s)
-	if err != nil {
-		b = strconv.AppendQuoteToASCII(nil, s)
+	b, err := json.Marshal(s, jsontext.AllowInvalidUTF8(true), jsontext.EscapeForJS(true))
+	if err != nil { // a string, and all of them accepted
+		return append(dst, `""`...)
 	}
 	return append(dst, b...)
 }
@@ -183,7 +188,7 @@ func finishWord(f haiku.FinishReason) string {
 	case haiku.FinishLength:
 		return `"length"`
 	default:
-		return `"` + string(f) + `"`
+		return string(appendJSON(nil, string(f)))
 	}
 }
 

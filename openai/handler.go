@@ -2,6 +2,7 @@ package openai
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/intelliparadigm/haiku"
 )
@@ -54,7 +55,7 @@ type Model struct {
 	Created int64  `json:"created"`
 	OwnedBy string `json:"owned_by"`
 	// Parent is the base model of an adapter.
-	Parent string `json:"parent,omitempty"`
+	Parent string `json:"parent,omitzero"`
 	// MaxModelLen is the context length in tokens, as vLLM shows it.
 	MaxModelLen int `json:"max_model_len,omitzero"`
 }
@@ -98,7 +99,7 @@ func listed(c *haiku.Context) []haiku.ModelInfo {
 // clip keeps what a client sent short before it is shown.
 func clip(s string) string {
 	if len(s) > 64 {
-		return s[:64] + "…"
+		return strings.ToValidUTF8(s[:64], "") + "…"
 	}
 	return s
 }

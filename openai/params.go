@@ -2,8 +2,11 @@ package openai
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -25,27 +28,27 @@ const (
 // Params are the parameters that both kinds of completion share. A nil pointer
 // is an absent or null parameter, which has the API's default.
 type Params struct {
-	Model             string             `json:"model,omitempty"`
-	Stream            bool               `json:"stream,omitempty"`
-	StreamOptions     *StreamOptions     `json:"stream_options,omitempty"`
-	N                 *int               `json:"n,omitempty"`
-	MaxTokens         *int               `json:"max_tokens,omitempty"`
-	Stop              Stop               `json:"stop,omitempty"`
-	Temperature       *float64           `json:"temperature,omitempty"`        // 0 to 2, default 1
-	TopP              *float64           `json:"top_p,omitempty"`              // above 0, to 1
-	TopK              *int               `json:"top_k,omitempty"`              // -1 and 0: all
-	MinP              *float64           `json:"min_p,omitempty"`              // 0 to 1
-	Seed              *int64             `json:"seed,omitempty"`               // any
-	PresencePenalty   *float64           `json:"presence_penalty,omitempty"`   // -2 to 2
-	FrequencyPenalty  *float64           `json:"frequency_penalty,omitempty"`  // -2 to 2
-	RepetitionPenalty *float64           `json:"repetition_penalty,omitempty"` // above 0, to 10; 1 changes nothing
-	LogitBias         map[string]float64 `json:"logit_bias,omitempty"`         // token id → -100 to 100
+	Model             string             `json:"model,omitzero"`
+	Stream            bool               `json:"stream,omitzero"`
+	StreamOptions     *StreamOptions     `json:"stream_options,omitzero"`
+	N                 *int               `json:"n,omitzero"`                  // 1 to 128
+	MaxTokens         *int               `json:"max_tokens,omitzero"`         // at least 1
+	Stop              Stop               `json:"stop,omitzero"`               // up to 4 of 1 to 1024 bytes
+	Temperature       *float64           `json:"temperature,omitzero"`        // 0 to 2, default 1
+	TopP              *float64           `json:"top_p,omitzero"`              // above 0, to 1
+	TopK              *int               `json:"top_k,omitzero"`              // -1 and 0: all
+	MinP              *float64           `json:"min_p,omitzero"`              // 0 to 1
+	Seed              *int64             `json:"seed,omitzero"`               // any
+	PresencePenalty   *float64           `json:"presence_penalty,omitzero"`   // -2 to 2
+	FrequencyPenalty  *float64           `json:"frequency_penalty,omitzero"`  // -2 to 2
+	RepetitionPenalty *float64           `json:"repetition_penalty,omitzero"` // above 0, to 10; 1 changes nothing
+	LogitBias         map[string]float64 `json:"logit_bias,omitzero"`         // token id → -100 to 100
 }
 
 // StreamOptions says what a stream carries besides the answer.
 type StreamOptions struct {
 	// IncludeUsage asks for a last chunk with the usage.
-	IncludeUsage bool `json:"include_usage,omitempty"`
+	IncludeUsage bool `json:"include_usage,omitzero"`
 }
 
 // Stop is up to four strings that end an answer, on the wire a string or an
@@ -64,6 +67,9 @@ func (s *Stop) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	*s = Stop{one}
 	return nil
 }
+
+// UnmarshalJSON does for encoding/json what UnmarshalJSONFrom does.
+func (s *Stop) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, s) }
 
 // invalid is a parameter with a value that is not allowed.
 func invalid(param, format string, args ...any) error {
@@ -165,9 +171,12 @@ func (p *Params) applyBias(s *haiku.Sampling) error {
 	if len(p.LogitBias) > maxBiases {
 		return invalid("logit_bias", "at most %d tokens may have a bias", maxBiases)
 	}
-	for key, bias := range p.LogitBias {
+	for _, key := range slices.Sorted(maps.Keys(p.LogitBias)) { // sorted: the same error each time
+		bias := p.LogitBias[key]
 		id, err := strconv.ParseInt(key, 10, 32)
-		if err != nil || id < 0 {
+		// A number with one spelling alone: "05" beside "5" would be a token
+		// given twice.
+		if err != nil || id < 0 || strconv.FormatInt(id, 10) != key {
 			return invalid("logit_bias", "a key of logit_bias is not the number of a token")
 		}
 		if !(bias >= -100 && bias <= 100) {
@@ -181,13 +190,35 @@ func (p *Params) applyBias(s *haiku.Sampling) error {
 	return nil
 }
 
-// given reports whether a parameter of any type says something: not absent,
-// null, false, or an empty string, array or object.
+// feature is a parameter that is not supported, with the value it was given.
+type feature struct {
+	param string
+	value jsontext.Value
+}
+
+// refuse names the first feature that is asked for.
+func refuse(features ...feature) error {
+	for _, f := range features {
+		if given(f.value) {
+			return unsupported(f.param, "%s is not supported", f.param)
+		}
+	}
+	return nil
+}
+
+// given reports whether a parameter of any type says something: it is not
+// absent, null, false, an empty string or an empty array. An empty object does:
+// "web_search_options":{} turns the search on.
 func given(v jsontext.Value) bool {
-	switch string(v) {
-	case "", "null", "false", `""`, "[]", "{}":
-		return false
-	default:
+	switch v.Kind() {
+	case '"':
+		return string(v) != `""`
+	case '[':
+		_, inside, _ := strings.Cut(string(v), "[")
+		return !strings.HasPrefix(strings.TrimLeft(inside, " \t\r\n"), "]")
+	case '{', 't', '0':
 		return true
+	default:
+		return false
 	}
 }

@@ -3,11 +3,12 @@ package openai
 import (
 	"context"
 	"errors"
-	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -97,6 +98,10 @@ func TestChatStreamsByteForByte(t *testing.T) {
 			scripted(errors.New("the device is on fire"), say(0, "a"), say(0, "b"), say(0, "c")), "",
 			lines(role, text("a"), text("b"), text("c"), `{"error":{"message":"the server failed to answer","type":"server_error","param":null,"code":"internal_error"}}`),
 		},
+		"shutdown after three tokens": {
+			scripted(haiku.ErrClosed, say(0, "a"), say(0, "b"), say(0, "c")), "",
+			lines(role, text("a"), text("b"), text("c"), `{"error":{"message":"the server is shutting down","type":"server_error","param":null,"code":"shutting_down"}}`),
+		},
 		"a stop string over two tokens": {
 			scripted(nil, say(0, "ab"), say(0, "cd"), say(0, "never")), `,"stop":"bc"`,
 			lines(role, text("a"), finish("stop"), "[DONE]"),
@@ -108,6 +113,28 @@ func TestChatStreamsByteForByte(t *testing.T) {
 			require.Equal(t, c.want, got)
 		})
 	}
+}
+
+// The end mark never follows an error, whatever ended the stream.
+func TestADeadlineAfterThreeTokensIsAnErrorEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, r *haiku.Request) error {
+			if err := scripted(nil, say(0, "a"), say(0, "b"), say(0, "c")).Generate(ctx, w, r); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r := httptest.NewRequestWithContext(ctx, "POST", chatPath, strings.NewReader(`{"stream":true,`+hi+`}`))
+		w := httptest.NewRecorder()
+		Handler(model, haiku.Logging(quiet)).ServeHTTP(w, r)
+		require.Equal(t, 200, w.Code)
+		_, after, found := strings.Cut(w.Body.String(), `"delta":{"content":"c"},"logprobs":null,"finish_reason":null}]}`+"\n\n")
+		require.True(t, found, w.Body.String())
+		require.Equal(t, lines(`{"error":{"message":"the request took longer than its deadline","type":"server_error","param":null,"code":"timeout"}}`), after)
+	})
 }
 
 func TestTwoChoicesInterleave(t *testing.T) {
@@ -126,6 +153,7 @@ func TestTwoChoicesInterleave(t *testing.T) {
 
 func TestUsageIsSentWhenItIsAskedForAndOnlyThen(t *testing.T) {
 	model := scripted(nil, say(0, "a"), stop(0))
+	const completionHead = `{"id":"cmpl-0","object":"text_completion","created":1,"model":"frog-1","choices":[`
 	usage := `{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":2}}`
 	for _, form := range []string{"", `,"stream_options":null`, `,"stream_options":{}`, `,"stream_options":{"include_usage":false}`} {
 		_, got := post(t, model, chatPath, `{"stream":true,`+hi+form+`}`)
@@ -139,6 +167,11 @@ func TestUsageIsSentWhenItIsAskedForAndOnlyThen(t *testing.T) {
 	}
 	_, got = post(t, model, chatPath, `{`+hi+`}`)
 	require.Contains(t, got, `"usage":`+usage)
+	_, got = post(t, model, completionPath, `{"stream":true,"prompt":"x","stream_options":{"include_usage":true}}`)
+	require.Equal(t, lines(
+		completionHead+`{"index":0,"text":"a","logprobs":null,"finish_reason":null}],"usage":null}`,
+		completionHead+`{"index":0,"text":"","logprobs":null,"finish_reason":"stop"}],"usage":null}`,
+		completionHead+`],"usage":`+usage+`}`, "[DONE]"), got)
 }
 
 func TestAWholeChatCompletion(t *testing.T) {
@@ -192,41 +225,4 @@ func TestAnErrorBeforeTheFirstTokenIsAResponse(t *testing.T) {
 	require.NotContains(t, got, "secret")
 	status, _ = post(t, scripted(errors.New("late"), say(0, "a")), chatPath, `{`+hi+`}`)
 	require.Equal(t, 500, status, "a whole answer has not begun when it fails")
-}
-
-type lister struct {
-	haiku.Model
-	list []haiku.ModelInfo
-}
-
-func (l lister) Models() []haiku.ModelInfo { return l.list }
-
-func TestModelsAreListedAndFound(t *testing.T) {
-	h := Handler(lister{scripted(nil), []haiku.ModelInfo{
-		{ID: "base", OwnedBy: "me", Created: 7, ContextTokens: 256}, {ID: "org/adapter", Parent: "base", OwnedBy: "me"},
-	}})
-	get := func(method, path string) (int, string) {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
-		return w.Code, w.Body.String()
-	}
-	for _, c := range []struct {
-		method, path string
-		status       int
-		body         string
-	}{
-		{"GET", "/v1/models", 200, `{"object":"list","data":[{"id":"base","object":"model","created":7,"owned_by":"me","max_model_len":256},{"id":"org/adapter","object":"model","created":0,"owned_by":"me","parent":"base"}]}`},
-		{"GET", "/v1/models/org/adapter", 200, `{"id":"org/adapter","object":"model","created":0,"owned_by":"me","parent":"base"}`},
-		{"GET", "/v1/models/gone", 404, `{"error":{"message":"the model \"gone\" does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}`},
-		{"GET", chatPath, 405, `{"error":{"message":"the method is not allowed here","type":"invalid_request_error","param":null,"code":"method_not_allowed"}}`},
-		{"GET", "/v1/nothing", 404, `{"error":{"message":"there is nothing at this address","type":"invalid_request_error","param":null,"code":"not_found"}}`},
-	} {
-		status, body := get(c.method, c.path)
-		require.Equal(t, c.status, status, c.path)
-		require.Equal(t, c.body, body, c.path)
-	}
-	w := httptest.NewRecorder()
-	Handler(scripted(nil)).ServeHTTP(w, httptest.NewRequest("GET", "/v1/models", nil))
-	require.Equal(t, `{"object":"list","data":[]}`, w.Body.String(), "a model that knows no names")
-	require.Equal(t, http.StatusOK, w.Code)
 }
