@@ -38,14 +38,15 @@ var public = []string{".", "openai", "infer", "cpu", "haikutest", "tinymodel"}
 var arrows = map[string]edges{
 	".":         {code: []string{"internal/ring", "internal/sse", strictJSON}},
 	"openai":    {code: []string{".", strictJSON}, tests: append([]string{client}, public...)},
-	"infer":     {code: []string{".", "internal/gguf", "internal/tokenizer", "internal/chattemplate"}, tests: public},
-	"cpu":       {code: []string{"infer", "internal/gguf", "internal/model", "internal/simd"}, tests: append([]string{"internal/tokenizer"}, public...)},
+	"infer":     {code: []string{".", "internal/gguf", "internal/lora", "internal/tokenizer", "internal/chattemplate"}, tests: public},
+	"cpu":       {code: []string{"infer", "internal/gguf", "internal/lora", "internal/model", "internal/simd"}, tests: append([]string{"internal/tokenizer"}, public...)},
 	"haikutest": {code: []string{".", "infer"}, tests: public},
 	"tinymodel": {tests: append([]string{"internal/gguf", "internal/model"}, public...)},
 
 	"internal/ring":         {},
 	"internal/sse":          {},
 	"internal/gguf":         {code: []string{system}},
+	"internal/lora":         {code: []string{"internal/gguf"}},
 	"internal/simd":         {code: []string{system}},
 	"internal/tokenizer":    {tests: []string{"internal/gguf"}},
 	"internal/chattemplate": {code: []string{templates}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/intelliparadigm/haiku/internal/gguf"
+	"github.com/intelliparadigm/haiku/internal/lora"
 )
 
 // SeqID names one running sequence (one choice of one request) to an
@@ -28,7 +29,14 @@ type Spec struct {
 	// MaxBatchTokens is the most tokens one Step may carry over all its items;
 	// 0 means the executor sets no limit.
 	MaxBatchTokens int
+	// HiddenSize is the length of a hidden state, 0 if the executor cannot
+	// write them.
+	HiddenSize int
 }
+
+// AdapterID names a low-rank adapter to an [AdapterExecutor]. 0 is none: the
+// base model.
+type AdapterID uint64
 
 // Item is one sequence's share of a [Batch]: a chunk of its prompt (prefill)
 // or the single token sampled last (decode).
@@ -48,6 +56,13 @@ type Item struct {
 	// Logits, when not nil, is where the executor writes the logits after the
 	// last token, [VocabSize].
 	Logits []float32
+	// Hidden, when not nil, is where the executor writes the hidden states of
+	// all Tokens after the last norm, [n][HiddenSize].
+	Hidden []float32
+	// Adapter is applied to all Tokens, 0 for none; its own scale, alpha/rank,
+	// is multiplied by AdapterScale. A sequence keeps both for its life.
+	Adapter      AdapterID
+	AdapterScale float32
 	// Err is set by the executor when this item alone has failed. Its Logits
 	// are then undefined and the other items are unaffected.
 	Err error
@@ -87,6 +102,23 @@ type Executor interface {
 	Release(seq SeqID)
 	Close() error
 }
+
+// AdapterExecutor is an [Executor] that can add low-rank adapters (LoRA) to its
+// model. Items of one batch may name different adapters.
+type AdapterExecutor interface {
+	Executor
+	// LoadAdapter makes the adapter in file known as id, which is not in use.
+	// It may be called by any goroutine, also while Step runs, and keeps no
+	// reference to file. An adapter that does not fit the model is an error
+	// matching [ErrUnsupportedModel] that names the tensor.
+	LoadAdapter(ctx context.Context, id AdapterID, file *AdapterFile) error
+	// UnloadAdapter frees an adapter that no sequence uses any more. It may be
+	// called by any goroutine; an unknown id does nothing.
+	UnloadAdapter(id AdapterID)
+}
+
+// AdapterFile is a parsed adapter: its tensors and where they came from.
+type AdapterFile = lora.File
 
 // ModelFile is a parsed GGUF file: metadata and tensors as views into memory
 // that the Engine keeps alive until its executor is closed.
