@@ -143,5 +143,6 @@ func plan(o Options, c *model.Config) (infer.Spec, error) {
 		BlockTokens:    o.BlockTokens,
 		Blocks:         int(min(fullContexts*perContext, affordable)),
 		MaxBatchTokens: batch,
+		HiddenSize:     c.Dim,
 	}, nil
 }

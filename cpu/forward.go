@@ -2,129 +2,172 @@ package cpu
 
 import (
 	"context"
-	"math"
 
 	"github.com/intelliparadigm/haiku/internal/model"
 	"github.com/intelliparadigm/haiku/internal/simd"
 )
 
-// forward takes the gathered tokens through all layers. On the way out only
-// the rows are left whose logits somebody asked for.
+// forward takes the gathered tokens through all layers. On the way through the
+// last one only the rows are left that somebody wants a result of.
+//
+// A layer adds two things to the residual stream x: what attention has found,
+// and what the feed-forward layer makes of the sum. Each leaves its output in
+// h, and the norm before the next one adds it to x.
 func (e *executor) forward(ctx context.Context, tokens int) error {
-	if err := e.perToken(opAngles, tokens, nil); err != nil {
+	if err := e.perToken(opAngles, tokens); err != nil {
 		return err
 	}
-	last := len(e.model.Layers) - 1
+	added := residual{} // nothing yet: x is the embedding
 	for i := range e.model.Layers {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		layer := &e.model.Layers[i]
+		if err := e.norm(tokens, added, layer.AttentionNorm); err != nil {
+			return err
+		}
 		if err := e.projectAndStore(i, layer, tokens); err != nil {
 			return err
 		}
-		if i == last {
-			if tokens = e.keepFinals(); tokens == 0 {
+		if i == len(e.model.Layers)-1 {
+			if tokens = e.keepResults(); tokens == 0 {
 				return nil
 			}
 		}
 		if err := e.attend(i); err != nil {
 			return err
 		}
-		if err := e.feedForward(layer, tokens); err != nil {
+		if err := e.multiply(i, e.act.att, tokens, productPart{targetAttentionOut, &layer.AttentionOut.Matrix, e.act.h}); err != nil {
 			return err
 		}
+		added = residual{true, layer.AttentionOut.Bias, layer.PostAttentionNorm}
+		if err := e.norm(tokens, added, layer.FFNNorm); err != nil {
+			return err
+		}
+		if err := e.feedForward(i, layer, tokens); err != nil {
+			return err
+		}
+		added = residual{true, nil, layer.PostFFNNorm}
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := e.perToken(opAddNorm, tokens, e.model.OutputNorm); err != nil {
+	if err := e.norm(tokens, added, e.model.OutputNorm); err != nil {
 		return err
 	}
-	return e.computeLogits(tokens)
+	return e.results()
 }
 
-// projectAndStore computes queries, keys and values, rotates them and writes
-// the latter two to the cache.
+// projectAndStore computes queries, keys and values, rotates the first two and
+// writes the last two to the cache.
 func (e *executor) projectAndStore(i int, layer *model.Layer, tokens int) error {
-	op := opAddNorm // what the layer before left in h
-	if i == 0 {
-		op = opNorm
-	}
-	if err := e.perToken(op, tokens, layer.AttentionNorm); err != nil {
-		return err
-	}
 	a := &e.act
-	err := e.multiply(a.h, tokens,
-		productPart{&layer.Query, a.q}, productPart{&layer.Key, a.k}, productPart{&layer.Value, a.v})
+	err := e.multiply(i, a.h, tokens,
+		productPart{targetQuery, &layer.Query.Matrix, a.q},
+		productPart{targetKey, &layer.Key.Matrix, a.k},
+		productPart{targetValue, &layer.Value.Matrix, a.v})
 	if err != nil {
 		return err
 	}
 	e.tokens.layer = i
-	return e.perToken(opRotate, tokens, nil)
+	return e.perToken(opHeads, tokens)
 }
 
-// feedForward takes the attention's output through the rest of a layer. What
-// it leaves in h is still to be added to x.
-func (e *executor) feedForward(layer *model.Layer, tokens int) error {
-	a := &e.act
-	if err := e.multiply(a.att, tokens, productPart{&layer.AttentionOut, a.h}); err != nil {
+// feedForward computes h = Down·(act(Gate·h) ∘ Up·h), or the weighted sum of
+// the experts that each token chooses.
+func (e *executor) feedForward(i int, layer *model.Layer, tokens int) error {
+	if e.model.Experts > 0 {
+		return e.mixture(layer, tokens)
+	}
+	a, only := &e.act, &layer.Experts[0]
+	err := e.multiply(i, a.h, tokens, productPart{targetGate, &only.Gate, a.gate}, productPart{targetUp, &only.Up, a.up})
+	if err != nil {
 		return err
 	}
-	if err := e.perToken(opAddNorm, tokens, layer.FFNNorm); err != nil {
+	if err := e.perToken(opActivate, tokens); err != nil {
 		return err
 	}
-	if err := e.multiply(a.h, tokens, productPart{&layer.Gate, a.gate}, productPart{&layer.Up, a.up}); err != nil {
-		return err
-	}
-	if err := e.perToken(opSilu, tokens, nil); err != nil {
-		return err
-	}
-	return e.multiply(a.gate, tokens, productPart{&layer.Down, a.h})
+	return e.multiply(i, a.gate, tokens, productPart{targetDown, &only.Down, a.h})
 }
 
-// keepFinals moves the last row of every item that wants logits to the front
-// and makes them the only rows of the step. Keys and values of the others are
-// in the cache by now. It returns the number of rows.
-func (e *executor) keepFinals() int {
+// keepResults moves the rows that somebody wants a result of to the front and
+// makes them the only rows of the step. Keys and values of the others are in
+// the cache by now. It returns the number of rows.
+func (e *executor) keepResults() int {
 	dim, queries := e.model.Dim, e.model.Heads*e.model.HeadDim
-	kept := 0
+	spans, rows := 0, 0
 	for _, s := range e.spans {
-		if s.item.Logits == nil {
+		n := 0
+		switch {
+		case s.item.Hidden != nil:
+			n = s.n
+		case s.item.Logits != nil:
+			n = 1
+		default:
 			continue
 		}
-		row := s.first + s.n - 1
-		copy(e.act.x[kept*dim:(kept+1)*dim], e.act.x[row*dim:])
-		copy(e.act.q[kept*queries:(kept+1)*queries], e.act.q[row*queries:])
-		e.spans[kept] = span{s.item, s.start + s.n - 1, kept, 1}
-		kept++
+		skipped := s.n - n
+		from := s.first + skipped
+		copy(e.act.x[rows*dim:(rows+n)*dim], e.act.x[from*dim:])
+		copy(e.act.q[rows*queries:(rows+n)*queries], e.act.q[from*queries:])
+		s.start, s.first, s.n = s.start+skipped, rows, n
+		e.spans[spans] = s
+		spans, rows = spans+1, rows+n
 	}
-	e.spans = e.spans[:kept]
-	return kept
+	e.spans = e.spans[:spans]
+	return rows
+}
+
+// results writes what the items want from the final states in h.
+func (e *executor) results() error {
+	dim := e.model.Dim
+	e.logits.items = e.logits.items[:0]
+	for _, s := range e.spans {
+		h := e.act.h[s.first*dim : (s.first+s.n)*dim]
+		copy(s.item.Hidden, h)
+		if s.item.Logits != nil { // its last row, among those of the other items
+			copy(e.act.h[len(e.logits.items)*dim:], h[(s.n-1)*dim:])
+			e.logits.items = append(e.logits.items, s.item)
+		}
+	}
+	return e.computeLogits()
 }
 
 // The operations on single tokens, apart from attention.
 type tokenOp uint8
 
 const (
-	opAngles  tokenOp = iota // cos, sin = of the position
-	opNorm                   // h = norm(x)
-	opAddNorm                // x += h; h = norm(x)
-	opRotate                 // rotate q and k, store k and v
-	opSilu                   // gate = silu(gate) · up
+	opAngles   tokenOp = iota // cos, sin = of the position
+	opNorm                    // x += h, unless h is empty; h = norm(x)
+	opHeads                   // add biases to q, k and v, norm and rotate q and k, store k and v
+	opActivate                // gate = act(gate) · up
 )
 
 // tokenTask applies one operation to a range of tokens.
 type tokenTask struct {
 	e      *executor
 	op     tokenOp
+	added  residual
 	weight []float32 // of the norm
 	layer  int
 }
 
-func (e *executor) perToken(op tokenOp, tokens int, weight []float32) error {
-	e.tokens.op, e.tokens.weight = op, weight
+// residual says what becomes of h before it is added to x.
+type residual struct {
+	present bool
+	bias    []float32 // [Dim] is added to h, or nil
+	norm    []float32 // [Dim] then norms it, or nil
+}
+
+func (e *executor) perToken(op tokenOp, tokens int) error {
+	e.tokens.op = op
 	return e.pool.do(&e.tokens, tokens, max(1, e.shareMACs/(16*e.model.Dim))) // an element costs a few multiply-adds
+}
+
+// norm adds h to x and leaves the norm of the sum in h.
+func (e *executor) norm(tokens int, added residual, weight []float32) error {
+	e.tokens.added, e.tokens.weight = added, weight
+	return e.perToken(opNorm, tokens)
 }
 
 func (t *tokenTask) run(_, lo, hi int) {
@@ -134,47 +177,38 @@ func (t *tokenTask) run(_, lo, hi int) {
 		for row := lo; row < hi; row++ {
 			e.angles(row)
 		}
-	case opNorm, opAddNorm:
+	case opNorm:
 		for row := lo; row < hi; row++ {
-			x, h := e.act.x[row*c.Dim:(row+1)*c.Dim], e.act.h[row*c.Dim:(row+1)*c.Dim]
-			if t.op == opAddNorm {
-				simd.Add(x, h)
-			}
-			simd.RMSNorm(h, x, t.weight, c.NormEpsilon)
+			t.norm(e.act.x[row*c.Dim:(row+1)*c.Dim], e.act.h[row*c.Dim:(row+1)*c.Dim])
 		}
-	case opRotate:
-		e.rotateAndStore(t.layer, lo, hi)
-	case opSilu:
-		e.level.SiluMul(e.act.gate[lo*c.FFN:hi*c.FFN], e.act.up[lo*c.FFN:hi*c.FFN])
+	case opHeads:
+		e.finishHeads(t.layer, lo, hi)
+	case opActivate:
+		e.activate(lo, hi)
 	}
 }
 
-// angles computes the rotation of one row's position.
-func (e *executor) angles(row int) {
-	position := float64(e.positions[row])
-	pairs := len(e.frequencies)
-	cos, sin := e.act.cos[row*pairs:(row+1)*pairs], e.act.sin[row*pairs:(row+1)*pairs]
-	for i, frequency := range e.frequencies {
-		s, c := math.Sincos(position * frequency)
-		cos[i], sin[i] = float32(c), float32(s)
+func (t *tokenTask) norm(x, h []float32) {
+	epsilon := t.e.model.NormEpsilon
+	if t.added.present {
+		if t.added.bias != nil {
+			simd.Add(h, t.added.bias)
+		}
+		if t.added.norm != nil {
+			simd.RMSNorm(h, h, t.added.norm, epsilon)
+		}
+		simd.Add(x, h)
 	}
+	simd.RMSNorm(h, x, t.weight, epsilon)
 }
 
-// rotateAndStore rotates rows [lo, hi) of q and k and stores k and v.
-func (e *executor) rotateAndStore(layer, lo, hi int) {
-	c, pairs := &e.model.Config, len(e.frequencies)
-	for _, s := range e.spans {
-		for row := max(lo, s.first); row < min(hi, s.first+s.n); row++ {
-			cos, sin := e.act.cos[row*pairs:(row+1)*pairs], e.act.sin[row*pairs:(row+1)*pairs]
-			for head := row * c.Heads; head < (row+1)*c.Heads; head++ {
-				simd.Rotate(e.act.q[head*c.HeadDim:(head+1)*c.HeadDim], cos, sin)
-			}
-			for head := row * c.KVHeads; head < (row+1)*c.KVHeads; head++ {
-				simd.Rotate(e.act.k[head*c.HeadDim:(head+1)*c.HeadDim], cos, sin)
-			}
-			position, keys := e.positions[row], c.KVHeads*c.HeadDim
-			block, slot := s.item.Blocks[position/e.kv.blockTokens], position%e.kv.blockTokens
-			e.kv.store(layer, block, slot, e.act.k[row*keys:(row+1)*keys], e.act.v[row*keys:(row+1)*keys])
-		}
+// activate applies the gate of rows [lo, hi).
+func (e *executor) activate(lo, hi int) {
+	gate, up := e.act.gate[lo*e.model.FFN:hi*e.model.FFN], e.act.up[lo*e.model.FFN:hi*e.model.FFN]
+	switch e.model.Activation {
+	case model.GELU:
+		simd.GeluMul(gate, up)
+	default:
+		e.level.SiluMul(gate, up)
 	}
 }

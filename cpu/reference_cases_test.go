@@ -105,10 +105,10 @@ func TestTiedOutputEqualsACopyAndAnOwnOneWins(t *testing.T) {
 }
 
 func TestLoadNamesWhatIsNotSupported(t *testing.T) {
-	yarn := synthetic(t, smallConfig, func(w *gguf.Writer) { w.SetString("llama.rope.scaling.type", "yarn") })
-	_, err := New().Load(context.Background(), yarn)
+	file := synthetic(t, smallConfig, func(w *gguf.Writer) { w.SetString("llama.rope.scaling.type", "longrope") })
+	_, err := New().Load(context.Background(), file)
 	require.ErrorIs(t, err, infer.ErrUnsupportedModel)
-	require.ErrorContains(t, err, `llama.rope.scaling.type is "yarn"`)
+	require.ErrorContains(t, err, `llama.rope.scaling.type is "longrope"`)
 }
 
 func TestLoadPlansMemory(t *testing.T) {
@@ -138,7 +138,7 @@ func TestLoadPlansMemory(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, infer.Spec{
 			Name: "cpu/" + simd.Best().String(), VocabSize: 301,
-			ContextTokens: c.context, BlockTokens: 32, Blocks: c.blocks, MaxBatchTokens: 512,
+			ContextTokens: c.context, BlockTokens: 32, Blocks: c.blocks, MaxBatchTokens: 512, HiddenSize: 48,
 		}, e.Spec())
 		require.NoError(t, e.Close())
 	}

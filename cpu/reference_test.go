@@ -1,7 +1,9 @@
 package cpu
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/intelliparadigm/haiku/internal/model"
 	"github.com/intelliparadigm/haiku/internal/simd"
@@ -34,21 +36,42 @@ func normalise(x []float64, weight []float32, epsilon float32) []float64 {
 	return y
 }
 
-// rotate applies the rotary embedding to every head of x by the formula of the
-// paper, one pair at a time.
-func (r reference) rotate(x []float64, position int) {
+// affine is apply with a bias.
+func affine(l *model.Linear, x []float64) []float64 {
+	y := apply(&l.Matrix, x)
+	for i, b := range l.Bias {
+		y[i] += float64(b)
+	}
+	return y
+}
+
+// heads norms, where there is a weight, and rotates every head of x by the
+// formula of the paper, one pair at a time.
+func (r reference) heads(x []float64, weight []float32, rotation model.Rotation, position int) {
 	c := &r.m.Config
-	for head := 0; head < len(x); head += c.HeadDim {
-		for i := 0; i < c.RopeDims; i += 2 {
-			angle := float64(position) * c.RopeScale * math.Pow(c.RopeBase, -float64(i)/float64(c.RopeDims))
-			if c.RopeFactors != nil {
-				angle /= float64(c.RopeFactors[i/2])
+	for from := 0; from < len(x); from += c.HeadDim {
+		head := x[from : from+c.HeadDim]
+		if weight != nil {
+			copy(head, normalise(head, weight, c.NormEpsilon))
+		}
+		for i, frequency := range rotation.Frequencies {
+			first, second := 2*i, 2*i+1
+			if c.RopeHalves {
+				first, second = i, i+c.RopeDims/2
 			}
-			a, b := x[head+i], x[head+i+1]
-			x[head+i] = a*math.Cos(angle) - b*math.Sin(angle)
-			x[head+i+1] = a*math.Sin(angle) + b*math.Cos(angle)
+			angle, magnitude := float64(position)*frequency, float64(rotation.Magnitude)
+			a, b := head[first], head[second]
+			head[first] = magnitude * (a*math.Cos(angle) - b*math.Sin(angle))
+			head[second] = magnitude * (a*math.Sin(angle) + b*math.Cos(angle))
 		}
 	}
+}
+
+func softcap(x float64, bound float32) float64 {
+	if bound == 0 {
+		return x
+	}
+	return float64(bound) * math.Tanh(x/float64(bound))
 }
 
 // attend returns the attention output of one query [Heads·HeadDim] over keys
@@ -64,7 +87,7 @@ func (r reference) attend(query []float64, keys, values [][]float64) []float64 {
 			for d := range c.HeadDim {
 				score += query[at+d] * key[from+d]
 			}
-			weights[p] = math.Exp(score / math.Sqrt(float64(c.HeadDim)))
+			weights[p] = math.Exp(softcap(score*float64(c.AttentionScale), c.AttentionSoftcap))
 			total += weights[p]
 		}
 		for p, value := range values {
@@ -84,13 +107,17 @@ func (r reference) logits(tokens []int32) []float64 {
 		row := make([]float32, c.Dim)
 		simd.Portable.Row(row, &r.m.Embedding, int(token))
 		for _, v := range row {
-			x[p] = append(x[p], float64(v))
+			x[p] = append(x[p], float64(v)*float64(c.EmbeddingScale))
 		}
 	}
 	for i := range r.m.Layers {
 		r.layer(&r.m.Layers[i], x, i == len(r.m.Layers)-1)
 	}
-	return apply(&r.m.Output, normalise(x[len(x)-1], r.m.OutputNorm, c.NormEpsilon))
+	logits := apply(&r.m.Output, normalise(x[len(x)-1], r.m.OutputNorm, c.NormEpsilon))
+	for i, l := range logits {
+		logits[i] = softcap(l, c.FinalSoftcap)
+	}
+	return logits
 }
 
 // layer takes the residual stream x [positions][Dim] through one layer, in the
@@ -100,25 +127,66 @@ func (r reference) layer(l *model.Layer, x [][]float64, last bool) {
 	var queries, keys, values [][]float64
 	for p := range x {
 		h := normalise(x[p], l.AttentionNorm, c.NormEpsilon)
-		query, key := apply(&l.Query, h), apply(&l.Key, h)
-		r.rotate(query, p)
-		r.rotate(key, p)
-		queries, keys, values = append(queries, query), append(keys, key), append(values, apply(&l.Value, h))
+		query, key := affine(&l.Query, h), affine(&l.Key, h)
+		r.heads(query, l.QueryNorm, c.Rotations[l.Rotation], p)
+		r.heads(key, l.KeyNorm, c.Rotations[l.Rotation], p)
+		queries, keys, values = append(queries, query), append(keys, key), append(values, affine(&l.Value, h))
 	}
 	for p := range x {
 		if last && p < len(x)-1 {
 			continue
 		}
-		for i, v := range apply(&l.AttentionOut, r.attend(queries[p], keys[:p+1], values[:p+1])) {
-			x[p][i] += v
+		first := 0
+		if l.Window > 0 {
+			first = max(0, p+1-l.Window)
 		}
-		h := normalise(x[p], l.FFNNorm, c.NormEpsilon)
-		gate, up := apply(&l.Gate, h), apply(&l.Up, h)
-		for i, g := range gate {
-			gate[i] = g / (1 + math.Exp(-g)) * up[i]
-		}
-		for i, v := range apply(&l.Down, gate) {
-			x[p][i] += v
+		r.add(x[p], affine(&l.AttentionOut, r.attend(queries[p], keys[first:p+1], values[first:p+1])), l.PostAttentionNorm)
+		r.add(x[p], r.feedForward(l, normalise(x[p], l.FFNNorm, c.NormEpsilon)), l.PostFFNNorm)
+	}
+}
+
+func (r reference) add(x, h []float64, norm []float32) {
+	if norm != nil {
+		h = normalise(h, norm, r.m.NormEpsilon)
+	}
+	for i, v := range h {
+		x[i] += v
+	}
+}
+
+// feedForward sums the chosen experts by the formula of the router: a softmax
+// over all, of which the largest are kept and renormalised.
+func (r reference) feedForward(l *model.Layer, h []float64) []float64 {
+	if r.m.Experts == 0 {
+		return r.expert(&l.Experts[0], h)
+	}
+	scores := apply(&l.Router, h)
+	order := make([]int, len(scores))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(scores[b], scores[a]) })
+	var chosen float64
+	for _, i := range order[:r.m.ExpertsUsed] {
+		chosen += math.Exp(scores[i])
+	}
+	sum := make([]float64, len(h))
+	for _, i := range order[:r.m.ExpertsUsed] {
+		for d, v := range r.expert(&l.Experts[i], h) {
+			sum[d] += math.Exp(scores[i]) / chosen * v
 		}
 	}
+	return sum
+}
+
+func (r reference) expert(e *model.Expert, h []float64) []float64 {
+	gate, up := apply(&e.Gate, h), apply(&e.Up, h)
+	for i, g := range gate {
+		if r.m.Activation == model.GELU {
+			gate[i] = g / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(g+0.044715*g*g*g))) * up[i]
+		} else {
+			gate[i] = g / (1 + math.Exp(-g)) * up[i]
+		}
+	}
+	return apply(&e.Down, gate)
 }

@@ -1,206 +1,166 @@
 package model
 
 import (
-	"errors"
-	"fmt"
 	"math"
 
 	"github.com/intelliparadigm/haiku/internal/gguf"
 )
 
-// Config holds the hyper-parameters of a Llama model.
+// Config holds the hyper-parameters of a model.
 type Config struct {
-	LayerCount int
-	Dim        int // length of the residual stream
-	Heads      int // query heads
-	KVHeads    int // key and value heads; divides Heads
-	HeadDim    int // length of a query, key or value vector
-	FFN        int // length of the feed-forward layer
-	Vocab      int // tokens
-	Context    int // positions the model was trained for
+	Architecture string // as general.architecture spells it
+	LayerCount   int
+	Dim          int // length of the residual stream
+	Heads        int // query heads
+	KVHeads      int // key and value heads; divides Heads
+	HeadDim      int // length of a query, key or value vector
+	FFN          int // length of the feed-forward layer, or of one expert's
+	Vocab        int // tokens
+	Context      int // positions the model was trained for
 
-	NormEpsilon float32
-	RopeDims    int       // leading elements of a head that are rotated, even
-	RopeBase    float64   // base of the rotation frequencies
-	RopeScale   float64   // positions are multiplied by it; 1 without scaling
-	RopeFactors []float32 // [RopeDims/2] divisors of the frequencies, or nil
+	Experts     int // feed-forward layers to choose from, 0 for one that is always used
+	ExpertsUsed int // by each token
+
+	NormEpsilon    float32
+	EmbeddingScale float32 // embeddings are multiplied by it
+	Activation     Activation
+
+	RopeDims   int        // leading elements of a head that are rotated, even
+	RopeHalves bool       // pairs are elements i and i+RopeDims/2 of a head, not 2i and 2i+1
+	Rotations  []Rotation // one or two; a layer says which is its own
+
+	AttentionScale   float32 // of the product of a query and a key
+	AttentionSoftcap float32 // c: scores become c·tanh(score/c); 0 for none
+	FinalSoftcap     float32 // the same of logits
 }
 
-// Frequencies returns the rotation of each pair of a head, in radians per
-// position, [RopeDims/2].
-func (c *Config) Frequencies() []float64 {
-	frequencies := make([]float64, c.RopeDims/2)
-	for i := range frequencies {
-		exponent := -2 * float64(i) / float64(c.RopeDims)
-		frequencies[i] = math.Pow(c.RopeBase, exponent) * c.RopeScale
-		if c.RopeFactors != nil {
-			frequencies[i] /= float64(c.RopeFactors[i])
-		}
+// windows says which layers look back how far.
+type windows struct {
+	size   int // positions a query sees, its own included; 0: all
+	period int // every period-th layer sees all; 0: none does
+}
+
+// of returns the window of a layer, 0 for none.
+func (w windows) of(layer int) int {
+	if w.period > 0 && layer%w.period == w.period-1 {
+		return 0
 	}
-	return frequencies
+	return w.size
 }
 
-// maxDimension bounds every hyper-parameter, so that products of two of them
-// cannot overflow; no model comes near it.
-const maxDimension = 1 << 28
-
-// reader reads metadata keys below an architecture's name and keeps the first
-// error.
-type reader struct {
-	file *gguf.File
-	err  error
-}
-
-func (r *reader) fail(err error) {
-	if r.err == nil {
-		r.err = err
-	}
-}
-
-func (r *reader) invalid(format string, args ...any) {
-	r.fail(fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...))
-}
-
-func (r *reader) unsupported(format string, args ...any) {
-	r.fail(fmt.Errorf("%w: "+format, append([]any{ErrUnsupported}, args...)...))
-}
-
-// missing reports an absent key as false; any other error is kept.
-func (r *reader) missing(err error) bool {
-	if err != nil && !errors.Is(err, gguf.ErrMissingKey) {
-		r.fail(fmt.Errorf("%w: %w", ErrInvalid, err))
-	}
-	return err != nil
-}
-
-// count reads a number from 1 to maxDimension, or returns missing if the key
-// is absent and missing is not zero.
-func (r *reader) count(key string, missing int) int {
-	n, err := r.file.Int(key)
-	switch {
-	case err != nil && (missing == 0 || !errors.Is(err, gguf.ErrMissingKey)):
-		r.fail(fmt.Errorf("%w: %w", ErrInvalid, err))
-		return 1
-	case err != nil:
-		return missing
-	case n < 1 || n > maxDimension:
-		r.invalid("%s is %d, want 1 to %d", key, n, maxDimension)
-		return 1
-	}
-	return n
-}
-
-// perLayer reads a count that may also be an array of layers equal counts.
-func (r *reader) perLayer(key string, layers, missing int) int {
-	list, err := r.file.Ints(key)
+// readConfig reads and checks the metadata. Vocab and the factors of a
+// rotation come from tensors and are filled in later.
+func readConfig(file *gguf.File) (Config, windows, error) {
+	c := Config{Architecture: file.Architecture(), EmbeddingScale: 1}
+	arch, err := architectureOf(c.Architecture)
 	if err != nil {
-		return r.count(key, missing)
+		return c, windows{}, err
 	}
-	if len(list) != layers {
-		r.invalid("%s has %d values for %d layers", key, len(list), layers)
-		return 1
-	}
-	for _, n := range list {
-		if n != list[0] {
-			r.unsupported("%s differs between layers: %v", key, list[:min(len(list), 8)])
-			return 1
-		}
-	}
-	if n := int(list[0]); n >= 1 && n <= maxDimension {
-		return n
-	}
-	r.invalid("%s is %d, want 1 to %d", key, list[0], maxDimension)
-	return 1
-}
-
-// number reads a finite, positive float; missing stands for an absent key,
-// unless it is zero.
-func (r *reader) number(key string, missing float64) float64 {
-	x, err := r.file.Float(key)
-	switch {
-	case err != nil && missing != 0 && errors.Is(err, gguf.ErrMissingKey):
-		return missing
-	case err != nil:
-		r.fail(fmt.Errorf("%w: %w", ErrInvalid, err))
-		return 1
-	case !(x > 0) || math.IsInf(x, 0):
-		r.invalid("%s is %g, want a positive number", key, x)
-		return 1
-	}
-	return x
-}
-
-// readConfig reads and checks the metadata. Vocab and RopeFactors come from
-// tensors and are filled in later.
-func readConfig(file *gguf.File) (Config, error) {
-	if arch := file.Architecture(); arch != "llama" {
-		return Config{}, fmt.Errorf("%w: general.architecture is %q, implemented is \"llama\"", ErrUnsupported, arch)
-	}
-	r := &reader{file: file}
-	var c Config
-	c.LayerCount = r.count("llama.block_count", 0)
+	r := &reader{file: file, prefix: c.Architecture + "."}
+	c.LayerCount = r.count("block_count", 0)
 	if tensors := len(file.Tensors()); r.err == nil && c.LayerCount > tensors {
-		r.invalid("llama.block_count is %d but the file holds %d tensors", c.LayerCount, tensors)
+		r.invalid("%sblock_count is %d but the file holds %d tensors", r.prefix, c.LayerCount, tensors)
 	}
 	if r.err != nil {
-		return Config{}, r.err
+		return c, windows{}, r.err
 	}
-	c.Dim = r.count("llama.embedding_length", 0)
-	c.Context = r.count("llama.context_length", 0)
-	c.FFN = r.perLayer("llama.feed_forward_length", c.LayerCount, 0)
-	c.NormEpsilon = float32(r.number("llama.attention.layer_norm_rms_epsilon", 0))
-	r.heads(&c)
-	r.rope(&c)
+	c.Dim = r.count("embedding_length", 0)
+	c.Context = r.count("context_length", 0)
+	c.NormEpsilon = float32(r.number("attention.layer_norm_rms_epsilon", 0))
+	c.Activation = arch.activation
+	if arch.scalesEmbedding {
+		c.EmbeddingScale = float32(math.Sqrt(float64(c.Dim)))
+	}
+	r.heads(&c, arch)
+	r.experts(&c, arch)
+	w := r.windows(arch)
+	r.rope(&c, arch, w)
+	c.AttentionSoftcap = r.optional("attn_logit_softcapping", arch.attentionSoftcap)
+	c.FinalSoftcap = r.optional("final_logit_softcapping", arch.finalSoftcap)
 	r.refused()
-	return c, r.err
+	return c, w, r.err
 }
 
-func (r *reader) heads(c *Config) {
-	c.Heads = r.perLayer("llama.attention.head_count", c.LayerCount, 0)
-	c.KVHeads = r.perLayer("llama.attention.head_count_kv", c.LayerCount, c.Heads)
+func (r *reader) heads(c *Config, arch architecture) {
+	c.Heads = r.perLayer("attention.head_count", c.LayerCount, 0)
+	c.KVHeads = r.perLayer("attention.head_count_kv", c.LayerCount, c.Heads)
 	if c.KVHeads > c.Heads || c.Heads%c.KVHeads != 0 {
-		r.invalid("llama.attention.head_count_kv is %d, which does not divide head_count %d", c.KVHeads, c.Heads)
+		r.invalid("%sattention.head_count_kv is %d, which does not divide head_count %d", r.prefix, c.KVHeads, c.Heads)
 	}
-	c.HeadDim = r.count("llama.attention.key_length", max(1, c.Dim/c.Heads))
-	if _, err := r.file.Int("llama.attention.key_length"); err != nil && c.Dim%c.Heads != 0 {
-		r.invalid("llama.embedding_length %d is no multiple of head_count %d and attention.key_length is missing", c.Dim, c.Heads)
+	c.HeadDim = r.count("attention.key_length", max(1, c.Dim/c.Heads))
+	if _, err := r.file.Int(r.prefix + "attention.key_length"); err != nil && c.Dim%c.Heads != 0 {
+		r.invalid("%sembedding_length %d is no multiple of head_count %d and attention.key_length is missing", r.prefix, c.Dim, c.Heads)
 	}
-	if values := r.count("llama.attention.value_length", c.HeadDim); values != c.HeadDim {
-		r.unsupported("llama.attention.value_length %d differs from the key length %d", values, c.HeadDim)
+	if values := r.count("attention.value_length", c.HeadDim); values != c.HeadDim {
+		r.unsupported("%sattention.value_length %d differs from the key length %d", r.prefix, values, c.HeadDim)
+	}
+	length := float64(c.HeadDim)
+	if arch.scaledByDim == c.LayerCount {
+		length = float64(c.Dim / c.Heads)
+	}
+	c.AttentionScale = r.optional("attention.scale", 0)
+	if c.AttentionScale == 0 {
+		c.AttentionScale = float32(1 / math.Sqrt(length))
 	}
 }
 
-func (r *reader) rope(c *Config) {
-	c.RopeBase = r.number("llama.rope.freq_base", 10000)
-	c.RopeDims = r.count("llama.rope.dimension_count", c.HeadDim)
-	if c.RopeDims%2 != 0 || c.RopeDims > c.HeadDim {
-		r.invalid("llama.rope.dimension_count is %d, want an even number up to the head's %d", c.RopeDims, c.HeadDim)
-	}
-	c.RopeScale = 1
-	const typeKey, factorKey = "llama.rope.scaling.type", "llama.rope.scaling.factor"
-	kind, err := r.file.String(typeKey)
-	if r.missing(err) {
-		c.RopeScale = 1 / r.number(factorKey, r.number("llama.rope.scale_linear", 1))
+// experts reads the shape of the feed-forward layer.
+func (r *reader) experts(c *Config, arch architecture) {
+	n, err := r.file.Int(r.prefix + "expert_count")
+	if r.missing(err) || n == 0 {
+		c.FFN = r.perLayer("feed_forward_length", c.LayerCount, 0)
+		if arch.experts {
+			r.invalid("%sexpert_count is missing", r.prefix)
+		}
 		return
 	}
-	switch kind {
-	case "none":
-	case "linear":
-		c.RopeScale = 1 / r.number(factorKey, 0)
-	default:
-		r.unsupported("%s is %q, implemented are \"none\" and \"linear\"", typeKey, kind)
+	c.Experts = r.count("expert_count", 0)
+	c.ExpertsUsed = r.count("expert_used_count", 0)
+	if c.ExpertsUsed > c.Experts {
+		r.invalid("%sexpert_used_count is %d, there are %d", r.prefix, c.ExpertsUsed, c.Experts)
 	}
+	if length, err := r.file.Int(r.prefix + "expert_feed_forward_length"); r.missing(err) || length == 0 {
+		c.FFN = r.perLayer("feed_forward_length", c.LayerCount, 0)
+	} else {
+		c.FFN = r.count("expert_feed_forward_length", 0)
+	}
+	if gating, err := r.file.Int(r.prefix + "expert_gating_func"); !r.missing(err) && gating > 1 {
+		r.unsupported("%sexpert_gating_func is %d, implemented is 1 (softmax)", r.prefix, gating)
+	}
+	if scale := r.optional("expert_weights_scale", 1); scale != 0 && scale != 1 {
+		r.unsupported("%sexpert_weights_scale is %g, implemented is 1", r.prefix, scale)
+	}
+	if normalised, err := r.file.Bool(r.prefix + "expert_weights_norm"); !r.missing(err) && !normalised {
+		r.unsupported("%sexpert_weights_norm is false: the weights of chosen experts are renormalised", r.prefix)
+	}
+}
+
+func (r *reader) windows(arch architecture) windows {
+	w := windows{size: arch.window, period: arch.windowPeriod}
+	if n, err := r.file.Int(r.prefix + "attention.sliding_window"); !r.missing(err) {
+		w.size = 0
+		if n != 0 {
+			w.size = r.count("attention.sliding_window", 0)
+		}
+	}
+	if _, err := r.file.Int(r.prefix + "attention.sliding_window_pattern"); !r.missing(err) {
+		w.period = r.count("attention.sliding_window_pattern", 0)
+	}
+	return w
 }
 
 // refused rejects options that change the computation and are not supported.
 func (r *reader) refused() {
-	if n, err := r.file.Int("llama.expert_count"); !r.missing(err) && n != 0 {
-		r.unsupported("llama.expert_count is %d: mixtures of experts are not supported", n)
+	for _, key := range []string{
+		"expert_shared_count", "expert_group_count", "embedding_scale", "residual_scale", "logit_scale",
+		"attention.clamp_kqv", "attention.max_alibi_bias", "attention.temperature_scale",
+		"rope.scaling.yarn_log_multiplier", "rope.scaling.alpha", "pooling_type",
+	} {
+		if x, err := r.number64(key); !r.missing(err) && x != 0 {
+			r.unsupported("%s%s is %g and not implemented", r.prefix, key, x)
+		}
 	}
-	if x, err := r.file.Float("llama.rope.scaling.attn_factor"); !r.missing(err) && x != 1 {
-		r.unsupported("llama.rope.scaling.attn_factor is %g, implemented is 1", x)
-	}
-	if n, err := r.file.Int("llama.attention.sliding_window"); !r.missing(err) && n != 0 {
-		r.unsupported("llama.attention.sliding_window is %d: only full attention is implemented", n)
+	if causal, err := r.file.Bool(r.prefix + "attention.causal"); !r.missing(err) && !causal {
+		r.unsupported("%sattention.causal is false: only causal attention is implemented", r.prefix)
 	}
 }

@@ -1,4 +1,4 @@
-// Package model turns a GGUF file of the Llama family into hyper-parameters and
+// Package model turns a GGUF file  into hyper-parameters and
 // weights that executors can trust.
 //
 // The one idea: everything is checked here, once. After [Load] has returned a

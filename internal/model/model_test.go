@@ -3,6 +3,7 @@ package model
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -85,13 +86,14 @@ func TestLoadReadsEveryHyperParameter(t *testing.T) {
 	m, err := newDraft().load(t)
 	require.NoError(t, err)
 	require.Equal(t, Config{
-		LayerCount: 2, Dim: 32, Heads: 4, KVHeads: 2, HeadDim: 8, FFN: 40, Vocab: 12, Context: 64,
-		NormEpsilon: 1e-6, RopeDims: 8, RopeBase: 500000, RopeScale: 1,
+		Architecture: "llama", LayerCount: 2, Dim: 32, Heads: 4, KVHeads: 2, HeadDim: 8, FFN: 40, Vocab: 12, Context: 64,
+		NormEpsilon: 1e-6, EmbeddingScale: 1, RopeDims: 8, Rotations: []Rotation{rotation(8, 500000, ropeScaling{factor: 1, attention: 1})},
+		AttentionScale: float32(1 / math.Sqrt(8)),
 	}, m.Config)
 	require.Len(t, m.Layers, 2)
 	require.Equal(t, m.Embedding, m.Output, "no output.weight: tied")
 	require.Equal(t, simd.Q4_0, m.Layers[1].Query.Format)
-	require.Equal(t, [2]int{32, 40}, [2]int{m.Layers[0].Down.Rows, m.Layers[0].Down.Cols})
+	require.Equal(t, [2]int{32, 40}, [2]int{m.Layers[0].Experts[0].Down.Rows, m.Layers[0].Experts[0].Down.Cols})
 }
 
 func TestDefaultsOfAbsentKeys(t *testing.T) {
@@ -107,7 +109,7 @@ func TestDefaultsOfAbsentKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 4, m.KVHeads)
 	require.Equal(t, 8, m.RopeDims)
-	require.Equal(t, 10000.0, m.RopeBase)
+	require.InDelta(t, 1e-3, m.Rotations[0].Frequencies[3], 1e-9, "the base is 10000")
 }
 
 func TestEqualListsAreAccepted(t *testing.T) {
@@ -127,26 +129,6 @@ func TestAnOwnOutputWinsAndUnknownTensorsAreIgnored(t *testing.T) {
 	m, err := d.load(t)
 	require.NoError(t, err)
 	require.Equal(t, simd.F16, m.Output.Format)
-}
-
-func TestRopeScalingIsReadOrRefused(t *testing.T) {
-	d := newDraft()
-	d.pairs["llama.rope.scaling.type"] = "linear"
-	d.pairs["llama.rope.scaling.factor"] = float32(4)
-	m, err := d.load(t)
-	require.NoError(t, err)
-	require.Equal(t, 0.25, m.RopeScale)
-	require.Equal(t, 0.25, m.Frequencies()[0])
-
-	delete(d.pairs, "llama.rope.scaling.type")
-	m, err = d.load(t)
-	require.NoError(t, err)
-	require.Equal(t, 0.25, m.RopeScale, "a factor alone is linear")
-
-	d.pairs["llama.rope.scaling.type"] = "none"
-	m, err = d.load(t)
-	require.NoError(t, err)
-	require.Equal(t, 1.0, m.RopeScale)
 }
 
 // change is one edit of a good draft and what Load must say about it.
@@ -185,14 +167,19 @@ func TestBadMetadataIsNamed(t *testing.T) {
 		{"llama.rope.freq_base", float32(-1), ErrInvalid, []string{"llama.rope.freq_base is -1"}},
 		{"llama.rope.dimension_count", uint32(7), ErrInvalid, []string{"llama.rope.dimension_count is 7"}},
 		{"llama.rope.dimension_count", uint32(10), ErrInvalid, []string{"llama.rope.dimension_count is 10"}},
-		{"llama.rope.scaling.type", "yarn", ErrUnsupported, []string{"llama.rope.scaling.type", `"yarn"`}},
+		{"llama.rope.scaling.type", "longrope", ErrUnsupported, []string{"llama.rope.scaling.type", `"longrope"`}},
+		{"llama.rope.scaling.type", "yarn", ErrInvalid, []string{"llama.rope.scaling.factor"}},
 		{"llama.rope.scaling.type", "linear", ErrInvalid, []string{"llama.rope.scaling.factor"}},
 		{"llama.rope.scaling.type", uint32(1), ErrInvalid, []string{"llama.rope.scaling.type"}},
 		{"llama.rope.scaling.factor", float32(0), ErrInvalid, []string{"llama.rope.scaling.factor is 0"}},
-		{"llama.rope.scaling.attn_factor", float32(2), ErrUnsupported, []string{"attn_factor"}},
+		{"llama.rope.scaling.attn_factor", float32(-2), ErrInvalid, []string{"attn_factor"}},
 		{"llama.attention.value_length", uint32(4), ErrUnsupported, []string{"llama.attention.value_length 4"}},
-		{"llama.attention.sliding_window", uint32(16), ErrUnsupported, []string{"sliding_window"}},
-		{"llama.expert_count", uint32(4), ErrUnsupported, []string{"llama.expert_count is 4"}},
+		{"llama.attention.sliding_window", "long", ErrInvalid, []string{"sliding_window"}},
+		{"llama.expert_count", uint32(4), ErrInvalid, []string{"llama.expert_used_count"}},
+		{"llama.expert_count", "many", ErrInvalid, []string{"llama.expert_count"}},
+		{"llama.logit_scale", float32(8), ErrUnsupported, []string{"llama.logit_scale is 8"}},
+		{"llama.attention.clamp_kqv", uint32(8), ErrUnsupported, []string{"llama.attention.clamp_kqv is 8"}},
+		{"llama.attn_logit_softcapping", float32(-1), ErrInvalid, []string{"attn_logit_softcapping is -1"}},
 		{"llama.vocab_size", uint32(13), ErrInvalid, []string{"llama.vocab_size is 13", "12 rows"}},
 	} {
 		t.Run(fmt.Sprintf("%s=%v", c.key, c.value), func(t *testing.T) {
@@ -219,13 +206,15 @@ func TestBadTensorsAreNamed(t *testing.T) {
 	}{
 		{"blk.1.ffn_up.weight", tensor{gguf.F32, []int{40, 32}}, ErrInvalid, "tensor blk.1.ffn_up.weight is [40 32]"},
 		{"blk.1.ffn_up.weight", tensor{gguf.Q6_K, []int{256, 5}}, ErrInvalid, "tensor blk.1.ffn_up.weight"},
-		{"blk.0.attn_q.weight", tensor{gguf.BF16, []int{32, 32}}, ErrUnsupported, "tensor blk.0.attn_q.weight has type BF16"},
+		{"blk.0.attn_q.weight", tensor{gguf.IQ4_NL, []int{32, 32}}, ErrUnsupported, "tensor blk.0.attn_q.weight has type IQ4_NL"},
 		{"blk.0.attn_q.weight", tensor{gguf.F32, []int{32, 4, 8}}, ErrInvalid, "tensor blk.0.attn_q.weight is [32 4 8]"},
-		{"blk.0.attn_norm.weight", tensor{gguf.F16, []int{32}}, ErrUnsupported, "tensor blk.0.attn_norm.weight has type F16"},
+		{"blk.0.attn_norm.weight", tensor{gguf.Q8_0, []int{32}}, ErrUnsupported, "tensor blk.0.attn_norm.weight has type Q8_0"},
 		{"blk.0.attn_norm.weight", tensor{gguf.F32, []int{31}}, ErrInvalid, "tensor blk.0.attn_norm.weight is [31]"},
 		{"token_embd.weight", tensor{gguf.F32, []int{32}}, ErrInvalid, "tensor token_embd.weight is [32]"},
 		{"output.weight", tensor{gguf.F32, []int{32, 11}}, ErrInvalid, "tensor output.weight is [32 11]"},
-		{"blk.0.attn_q.bias", tensor{gguf.F32, []int{32}}, ErrUnsupported, "blk.0.attn_q.bias"},
+		{"blk.0.attn_q.bias", tensor{gguf.F32, []int{31}}, ErrInvalid, "tensor blk.0.attn_q.bias is [31]"},
+		{"blk.0.ffn_up.bias", tensor{gguf.F32, []int{40}}, ErrUnsupported, "tensor blk.0.ffn_up.bias"},
+		{"blk.1.attn_q_norm.weight", tensor{gguf.F32, []int{8}}, ErrUnsupported, "tensor blk.1.attn_q_norm.weight"},
 		{"rope_freqs.weight", tensor{gguf.F32, []int{3}}, ErrInvalid, "tensor rope_freqs.weight is [3]"},
 		{"rope_freqs.weight", tensor{gguf.F32, []int{4}}, ErrInvalid, "rope_freqs.weight: element 0 is 0"},
 	} {
@@ -285,7 +274,7 @@ func FuzzConfig(f *testing.F) {
 		for _, l := range m.Layers {
 			require.Equal(t, m.Heads*m.HeadDim, l.Query.Rows)
 			require.Equal(t, m.KVHeads*m.HeadDim, l.Value.Rows)
-			require.Equal(t, m.FFN, l.Down.Cols)
+			require.Equal(t, m.FFN, l.Experts[0].Down.Cols)
 		}
 	})
 }

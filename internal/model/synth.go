@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/intelliparadigm/haiku/internal/gguf"
 	"github.com/intelliparadigm/haiku/internal/simd"
@@ -14,11 +15,14 @@ import (
 // SyntheticConfig describes a model with random weights, for tests and
 // benchmarks. Every number is needed but HeadDim, which is Dim/Heads if zero.
 type SyntheticConfig struct {
+	Architecture                              string // "llama" if empty
 	Layers, Dim, Heads, KVHeads, HeadDim, FFN int
 	Vocab                                     int // at least 259: three control tokens and the bytes
 	Context                                   int
 	Format                                    simd.Format // of the matrices; norms are F32
 	Untied                                    bool        // write an output.weight of its own
+	Biases                                    bool        // of queries, keys and values
+	Experts, ExpertsUsed                      int         // 0 and 0 for a dense model
 	Seed                                      uint64
 }
 
@@ -46,6 +50,17 @@ func WriteSynthetic(w io.Writer, cfg SyntheticConfig) error {
 // Synthetic returns the writer of [WriteSynthetic], to which a caller may add
 // pairs and tensors of its own.
 func Synthetic(cfg SyntheticConfig) (*gguf.Writer, error) {
+	if cfg.Architecture == "" {
+		cfg.Architecture = "llama"
+	}
+	arch, err := architectureOf(cfg.Architecture)
+	if err != nil {
+		return nil, err
+	}
+	kind, storable := typeOf(cfg.Format)
+	if !storable {
+		return nil, fmt.Errorf("%w: no file has tensors of format %s", ErrInvalid, cfg.Format)
+	}
 	if cfg.HeadDim == 0 && cfg.Heads > 0 {
 		cfg.HeadDim = cfg.Dim / cfg.Heads
 	}
@@ -58,13 +73,14 @@ func Synthetic(cfg SyntheticConfig) (*gguf.Writer, error) {
 	w := gguf.NewWriter()
 	writeHyperParameters(w, cfg)
 	writeVocabulary(w, cfg.Vocab)
-	s := &synthesizer{w: w, format: cfg.Format, seed: cfg.Seed}
-	s.model(cfg)
+	s := &synthesizer{w: w, format: cfg.Format, kind: kind, seed: cfg.Seed}
+	s.model(cfg, arch)
 	return w, nil
 }
 
 func writeHyperParameters(w *gguf.Writer, cfg SyntheticConfig) {
-	w.SetString("general.architecture", "llama")
+	prefix := cfg.Architecture + "."
+	w.SetString("general.architecture", cfg.Architecture)
 	w.SetString("general.name", "synthetic")
 	for _, pair := range []struct {
 		key string
@@ -75,10 +91,15 @@ func writeHyperParameters(w *gguf.Writer, cfg SyntheticConfig) {
 		{"attention.head_count_kv", cfg.KVHeads}, {"attention.key_length", cfg.HeadDim},
 		{"attention.value_length", cfg.HeadDim}, {"vocab_size", cfg.Vocab},
 	} {
-		w.SetUint32("llama."+pair.key, uint32(pair.n))
+		w.SetUint32(prefix+pair.key, uint32(pair.n))
 	}
-	w.SetFloat32("llama.attention.layer_norm_rms_epsilon", 1e-5)
-	w.SetFloat32("llama.rope.freq_base", 10000)
+	if cfg.Experts > 0 {
+		w.SetUint32(prefix+"expert_count", uint32(cfg.Experts))
+		w.SetUint32(prefix+"expert_used_count", uint32(cfg.ExpertsUsed))
+		w.SetUint32(prefix+"expert_feed_forward_length", uint32(cfg.FFN))
+	}
+	w.SetFloat32(prefix+"attention.layer_norm_rms_epsilon", 1e-5)
+	w.SetFloat32(prefix+"rope.freq_base", 10000)
 }
 
 // firstPiece is the id after <unk>, <s>, </s> and the 256 bytes.
@@ -140,6 +161,7 @@ func piece(n int) string {
 type synthesizer struct {
 	w      *gguf.Writer
 	format simd.Format
+	kind   gguf.Type // of format
 	seed   uint64
 }
 
@@ -149,33 +171,60 @@ func (s *synthesizer) random(name string) *rand.Rand {
 	return rand.New(rand.NewPCG(s.seed, hash.Sum64()))
 }
 
-func (s *synthesizer) model(cfg SyntheticConfig) {
-	queries, keys := cfg.Heads*cfg.HeadDim, cfg.KVHeads*cfg.HeadDim
+func (s *synthesizer) model(cfg SyntheticConfig, arch architecture) {
 	s.matrix("token_embd.weight", cfg.Vocab, cfg.Dim)
 	s.norm("output_norm.weight", cfg.Dim)
 	if cfg.Untied {
 		s.matrix("output.weight", cfg.Vocab, cfg.Dim)
 	}
 	for i := range cfg.Layers {
-		prefix := fmt.Sprintf("blk.%d.", i)
-		s.norm(prefix+"attn_norm.weight", cfg.Dim)
-		s.matrix(prefix+"attn_q.weight", queries, cfg.Dim)
-		s.matrix(prefix+"attn_k.weight", keys, cfg.Dim)
-		s.matrix(prefix+"attn_v.weight", keys, cfg.Dim)
-		s.matrix(prefix+"attn_output.weight", cfg.Dim, queries)
-		s.norm(prefix+"ffn_norm.weight", cfg.Dim)
-		s.matrix(prefix+"ffn_gate.weight", cfg.FFN, cfg.Dim)
-		s.matrix(prefix+"ffn_up.weight", cfg.FFN, cfg.Dim)
-		s.matrix(prefix+"ffn_down.weight", cfg.Dim, cfg.FFN)
+		s.layer(fmt.Sprintf("blk.%d.", i), cfg, arch)
 	}
 }
 
-// matrix adds [rows][cols] of uniform weights with variance 1/cols, which
-// keeps activations near one.
-func (s *synthesizer) matrix(name string, rows, cols int) {
+func (s *synthesizer) layer(prefix string, cfg SyntheticConfig, arch architecture) {
+	queries, keys := cfg.Heads*cfg.HeadDim, cfg.KVHeads*cfg.HeadDim
+	s.norm(prefix+"attn_norm.weight", cfg.Dim)
+	s.matrix(prefix+"attn_q.weight", queries, cfg.Dim)
+	s.matrix(prefix+"attn_k.weight", keys, cfg.Dim)
+	s.matrix(prefix+"attn_v.weight", keys, cfg.Dim)
+	s.matrix(prefix+"attn_output.weight", cfg.Dim, queries)
+	s.norm(prefix+"ffn_norm.weight", cfg.Dim)
+	if cfg.Biases {
+		s.norm(prefix+"attn_q.bias", queries)
+		s.norm(prefix+"attn_k.bias", keys)
+		s.norm(prefix+"attn_v.bias", keys)
+	}
+	if arch.normsHeads {
+		s.norm(prefix+"attn_q_norm.weight", cfg.HeadDim)
+		s.norm(prefix+"attn_k_norm.weight", cfg.HeadDim)
+	}
+	if arch.normsOutputs {
+		s.norm(prefix+"post_attention_norm.weight", cfg.Dim)
+		s.norm(prefix+"post_ffw_norm.weight", cfg.Dim)
+	}
+	if cfg.Experts == 0 {
+		s.matrix(prefix+"ffn_gate.weight", cfg.FFN, cfg.Dim)
+		s.matrix(prefix+"ffn_up.weight", cfg.FFN, cfg.Dim)
+		s.matrix(prefix+"ffn_down.weight", cfg.Dim, cfg.FFN)
+		return
+	}
+	s.matrix(prefix+"ffn_gate_inp.weight", cfg.Experts, cfg.Dim)
+	s.matrix(prefix+"ffn_gate_exps.weight", cfg.Experts, cfg.FFN, cfg.Dim)
+	s.matrix(prefix+"ffn_up_exps.weight", cfg.Experts, cfg.FFN, cfg.Dim)
+	s.matrix(prefix+"ffn_down_exps.weight", cfg.Experts, cfg.Dim, cfg.FFN)
+}
+
+// matrix adds a tensor [..., cols] of uniform weights with variance 1/cols,
+// which keeps activations near one.
+func (s *synthesizer) matrix(name string, shape ...int) {
+	cols, rows, dims := shape[len(shape)-1], 1, slices.Clone(shape)
+	for _, n := range shape[:len(shape)-1] {
+		rows *= n
+	}
+	slices.Reverse(dims)
 	limit := float32(math.Sqrt(3 / float64(cols)))
-	kind := map[simd.Format]gguf.Type{simd.F32: gguf.F32, simd.F16: gguf.F16, simd.Q8_0: gguf.Q8_0, simd.Q4_0: gguf.Q4_0}[s.format]
-	s.w.AddTensorFunc(name, kind, []int{cols, rows}, func(out io.Writer) error {
+	s.w.AddTensorFunc(name, s.kind, dims, func(out io.Writer) error {
 		rng, row := s.random(name), make([]float32, cols)
 		var encoded []byte
 		for range rows {

@@ -15,6 +15,18 @@ func smallSynthetic() SyntheticConfig {
 	return SyntheticConfig{Layers: 2, Dim: 64, Heads: 4, KVHeads: 2, FFN: 96, Vocab: 1200, Context: 128, Format: simd.Q8_0, Seed: 5}
 }
 
+func parsed(t *testing.T, w *gguf.Writer) *Model {
+	t.Helper()
+	var out bytes.Buffer
+	_, err := w.WriteTo(&out)
+	require.NoError(t, err)
+	file, err := gguf.Parse(out.Bytes())
+	require.NoError(t, err)
+	m, err := Load(file)
+	require.NoError(t, err)
+	return m
+}
+
 func write(t *testing.T, cfg SyntheticConfig) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -30,10 +42,11 @@ func TestSyntheticModelsLoadInEveryFormat(t *testing.T) {
 		require.NoError(t, err)
 		m, err := Load(file)
 		require.NoError(t, err)
-		require.Equal(t, format, m.Layers[1].Up.Format)
+		require.Equal(t, format, m.Layers[1].Experts[0].Up.Format)
 		require.Equal(t, Config{
-			LayerCount: 2, Dim: 64, Heads: 4, KVHeads: 2, HeadDim: 16, FFN: 96, Vocab: 1200, Context: 128,
-			NormEpsilon: 1e-5, RopeDims: 16, RopeBase: 10000, RopeScale: 1,
+			Architecture: "llama", LayerCount: 2, Dim: 64, Heads: 4, KVHeads: 2, HeadDim: 16, FFN: 96, Vocab: 1200, Context: 128,
+			NormEpsilon: 1e-5, EmbeddingScale: 1, RopeDims: 16, Rotations: []Rotation{rotation(16, 10000, ropeScaling{factor: 1, attention: 1})},
+			AttentionScale: 0.25,
 		}, m.Config)
 	}
 }
