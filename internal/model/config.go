@@ -154,11 +154,14 @@ func (r *reader) refused() {
 	for _, key := range []string{
 		"expert_shared_count", "expert_group_count", "embedding_scale", "residual_scale", "logit_scale",
 		"attention.clamp_kqv", "attention.max_alibi_bias", "attention.temperature_scale",
-		"rope.scaling.yarn_log_multiplier", "rope.scaling.alpha", "pooling_type",
+		"rope.scaling.yarn_log_multiplier", "rope.scaling.alpha",
 	} {
 		if x, err := r.number64(key); !r.missing(err) && x != 0 {
 			r.unsupported("%s%s is %g and not implemented", r.prefix, key, x)
 		}
+	}
+	if pooling, err := r.file.Int(r.prefix + "pooling_type"); !r.missing(err) && pooling > 1 {
+		r.unsupported("%spooling_type is %d, implemented are 0 (none) and 1 (mean)", r.prefix, pooling)
 	}
 	if causal, err := r.file.Bool(r.prefix + "attention.causal"); !r.missing(err) && !causal {
 		r.unsupported("%sattention.causal is false: only causal attention is implemented", r.prefix)

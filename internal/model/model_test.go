@@ -177,6 +177,7 @@ func TestBadMetadataIsNamed(t *testing.T) {
 		{"llama.attention.sliding_window", "long", ErrInvalid, []string{"sliding_window"}},
 		{"llama.expert_count", uint32(4), ErrInvalid, []string{"llama.expert_used_count"}},
 		{"llama.expert_count", "many", ErrInvalid, []string{"llama.expert_count"}},
+		{"llama.pooling_type", uint32(3), ErrUnsupported, []string{"llama.pooling_type is 3"}},
 		{"llama.logit_scale", float32(8), ErrUnsupported, []string{"llama.logit_scale is 8"}},
 		{"llama.attention.clamp_kqv", uint32(8), ErrUnsupported, []string{"llama.attention.clamp_kqv is 8"}},
 		{"llama.attn_logit_softcapping", float32(-1), ErrInvalid, []string{"attn_logit_softcapping is -1"}},
