@@ -81,14 +81,22 @@ func (e *executor) attendTile(s *attentionScratch, layer, head int, tile queryTi
 	row := sequence.first + tile.first
 	e.loadQueries(s, row, tile.n, head)
 	position := sequence.start + tile.first // of the tile's first token
-	blockTokens := e.kv.blockTokens
-	for at := 0; at < position+tile.n; at += blockTokens {
+	blockTokens, window := e.kv.blockTokens, e.model.Layers[layer].Window
+	begin := 0
+	if window > 0 {
+		begin = max(0, position+1-window) / blockTokens * blockTokens
+	}
+	for at := begin; at < position+tile.n; at += blockTokens {
 		keys, values := e.kv.head(layer, sequence.item.Blocks[at/blockTokens], head)
 		seen := min(blockTokens, (position+tile.n-at+3)&^3) // whole fours; the surplus is not used
 		e.level.MulDense(s.scores, blockTokens, keys, seen, s.query, queries, c.HeadDim)
 		for i := range queries {
-			if n := min(blockTokens, position+i/group+1-at); n > 0 {
-				e.accumulate(s, i, s.scores[i*blockTokens:i*blockTokens+n], values)
+			to, from := min(blockTokens, position+i/group+1-at), 0
+			if window > 0 {
+				from = max(0, position+i/group+1-window-at)
+			}
+			if from < to {
+				e.accumulate(s, i, s.scores[i*blockTokens+from:i*blockTokens+to], values[from*c.HeadDim:])
 			}
 		}
 	}
@@ -102,11 +110,11 @@ func (e *executor) attendTile(s *attentionScratch, layer, head int, tile queryTi
 }
 
 // loadQueries copies the queries of n rows that share a key head, scaled by
-// 1/√HeadDim, and clears the sums.
+// AttentionScale, and clears the sums.
 func (e *executor) loadQueries(s *attentionScratch, row, n, head int) {
 	c := &e.model.Config
 	width := c.Heads / c.KVHeads * c.HeadDim // of the heads that share the key head
-	scale := float32(1 / math.Sqrt(float64(c.HeadDim)))
+	scale := c.AttentionScale
 	for i := range n {
 		from := e.act.q[(row+i)*c.Heads*c.HeadDim+head*width:]
 		for d, v := range from[:width] {
@@ -123,6 +131,11 @@ func (e *executor) loadQueries(s *attentionScratch, row, n, head int) {
 // to query i.
 func (e *executor) accumulate(s *attentionScratch, i int, scores, values []float32) {
 	headDim := e.kv.headDim
+	if bound := float64(e.model.AttentionSoftcap); bound > 0 {
+		for k, score := range scores {
+			scores[k] = float32(bound * math.Tanh(float64(score)/bound))
+		}
+	}
 	out := s.out[i*headDim : (i+1)*headDim]
 	if largest := e.level.Max(scores); largest > s.largest[i] {
 		shrink := float32(math.Exp(float64(s.largest[i] - largest)))

@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/intelliparadigm/haiku/infer"
+	"github.com/intelliparadigm/haiku/internal/gguf"
 	"github.com/intelliparadigm/haiku/internal/simd"
 )
 
@@ -17,10 +19,28 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // sequence is one of several that a property test runs together.
 type sequence struct {
-	tokens []int32
-	done   int
-	table  []int32
-	logits []float32
+	tokens  []int32
+	done    int
+	table   []int32
+	adapter infer.AdapterID
+	logits  []float32
+	hidden  []float32 // [tokens][HiddenSize], or nil
+}
+
+// item returns n tokens from start on, with the results that are wanted.
+func (s *sequence) item(id, start, n int, table []int32) infer.Item {
+	item := infer.Item{
+		Seq: infer.SeqID(id), Start: start, Tokens: s.tokens[start : start+n], Blocks: table,
+		Adapter: s.adapter, AdapterScale: 0.5,
+	}
+	if start+n == len(s.tokens) {
+		item.Logits = s.logits
+	}
+	if s.hidden != nil {
+		size := len(s.hidden) / len(s.tokens)
+		item.Hidden = s.hidden[start*size : (start+n)*size]
+	}
+	return item
 }
 
 // drawChunk returns the next chunk of a sequence, or none.
@@ -30,41 +50,64 @@ func (s *sequence) drawChunk(t *rapid.T, id, room int) (infer.Item, bool) {
 		return infer.Item{}, false
 	}
 	n := rapid.IntRange(1, left).Draw(t, "chunk")
-	item := infer.Item{Seq: infer.SeqID(id), Start: s.done, Tokens: s.tokens[s.done : s.done+n], Blocks: s.table}
+	item := s.item(id, s.done, n, s.table)
 	s.done += n
-	if s.done == len(s.tokens) {
-		item.Logits = s.logits
-	}
 	return item, true
 }
 
-// Chunked = whole, batched = alone, scattered = contiguous blocks, and any
-// number of threads, to the last bit.
-func TestLogitsDependOnTheSequenceAlone(t *testing.T) {
+// Chunked = whole, batched = alone, with others' adapters or none, scattered =
+// contiguous blocks, and any number of threads, to the last bit.
+func TestResultsDependOnTheSequenceAlone(t *testing.T) {
+	for name, file := range propertyModels(t) {
+		t.Run(name, func(t *testing.T) {
+			for _, level := range levels() {
+				checkIndependence(t, level, file)
+			}
+		})
+	}
+}
+
+// propertyModels are small models of every kind of layer and format.
+func propertyModels(t *testing.T) map[string]*gguf.File {
+	models := make(map[string]*gguf.File)
 	for _, format := range []simd.Format{simd.F32, simd.F16, simd.Q8_0, simd.Q4_0} {
 		cfg := smallConfig
 		cfg.Format = format
 		if format != simd.F32 {
 			cfg.Dim, cfg.FFN = 64, 96
 		}
-		file := synthetic(t, cfg, nil)
-		for _, level := range levels() {
-			alone := load(t, at(level, Options{Threads: 1}), file)
-			rapid.Check(t, func(r *rapid.T) {
-				e, err := at(level, Options{
-					Threads:        rapid.IntRange(1, 4).Draw(r, "threads"),
-					BlockTokens:    32,
-					MaxBatchTokens: rapid.IntRange(3, 90).Draw(r, "batch"),
-				}).Load(context.Background(), file)
-				require.NoError(r, err)
-				defer e.Close()
-				e.(*executor).shareMACs = 1
-				runTogether(r, e, drawSequences(r, e.Spec()), func(s *sequence) {
-					require.Equal(r, logitsOf(t, alone, s.tokens), s.logits)
-				})
-			})
+		models[format.String()] = synthetic(t, cfg, nil)
+	}
+	for _, c := range architectureCases() {
+		switch c.name {
+		case "llama with experts", "qwen3", "gemma2", "gemma3":
+			models[c.name] = synthetic(t, c.config, c.edit)
 		}
 	}
+	return models
+}
+
+func checkIndependence(t *testing.T, level simd.Level, file *gguf.File) {
+	alone := load(t, at(level, Options{Threads: 1}), file)
+	adapters := []*infer.AdapterFile{randomAdapter(alone, 3, 1), randomAdapter(alone, 5, 2)}
+	loadAdapters(t, alone, adapters)
+	rapid.Check(t, func(r *rapid.T) {
+		e, err := at(level, Options{
+			Threads:        rapid.IntRange(1, 4).Draw(r, "threads"),
+			BlockTokens:    32,
+			MaxBatchTokens: rapid.IntRange(3, 90).Draw(r, "batch"),
+		}).Load(context.Background(), file)
+		require.NoError(r, err)
+		defer e.Close()
+		loadAdapters(r, e, adapters)
+		e.(*executor).shareMACs = 1
+		runTogether(r, e, drawSequences(r, e.Spec()), func(s *sequence) {
+			want := &sequence{tokens: s.tokens, adapter: s.adapter, logits: make([]float32, len(s.logits)), hidden: slices.Clone(s.hidden)}
+			step(t, alone, want.item(0, 0, len(s.tokens), blocks(alone.Spec(), 0, len(s.tokens))))
+			require.Equal(r, want.logits, s.logits)
+			require.Equal(r, want.hidden, s.hidden)
+		})
+	})
 }
 
 func drawSequences(t *rapid.T, spec infer.Spec) []*sequence {
@@ -77,7 +120,13 @@ func drawSequences(t *rapid.T, spec infer.Spec) []*sequence {
 	for i := range sequences {
 		n := rapid.IntRange(1, 100).Draw(t, "tokens")
 		need := (n + spec.BlockTokens - 1) / spec.BlockTokens
-		sequences[i] = &sequence{tokens: text(i+n, n, spec.VocabSize), table: free[:need], logits: make([]float32, spec.VocabSize)}
+		sequences[i] = &sequence{
+			tokens: text(i+n, n, spec.VocabSize), table: free[:need], logits: make([]float32, spec.VocabSize),
+			adapter: infer.AdapterID(rapid.IntRange(0, 2).Draw(t, "adapter")),
+		}
+		if rapid.Bool().Draw(t, "hidden") {
+			sequences[i].hidden = make([]float32, n*spec.HiddenSize)
+		}
 		free = free[need:]
 	}
 	return sequences
