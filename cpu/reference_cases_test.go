@@ -47,11 +47,16 @@ func requireReference(t *testing.T, level simd.Level, file *gguf.File, lengths .
 
 func TestLogitsAgreeWithFloat64ForEveryFormat(t *testing.T) {
 	for _, level := range levels() {
-		for _, format := range []simd.Format{simd.F32, simd.F16, simd.Q8_0, simd.Q4_0} {
+		for _, format := range []simd.Format{
+			simd.F32, simd.F16, simd.BF16, simd.Q8_0, simd.Q4_0, simd.Q4_1, simd.Q5_0, simd.Q5_1, simd.Q4_K, simd.Q5_K, simd.Q6_K,
+		} {
 			cfg := smallConfig
 			cfg.Format = format
-			if format != simd.F32 && format != simd.F16 {
-				cfg.Dim, cfg.FFN = 64, 96
+			for block := 32; format.RowBytes(cfg.Dim) == 0; block *= 2 {
+				cfg.Dim, cfg.FFN = 2*block, 3*block
+				if format.RowBytes(cfg.FFN) == 0 {
+					cfg.FFN = cfg.Dim
+				}
 			}
 			requireReference(t, level, synthetic(t, cfg, nil), 1, 2, 33, 70)
 		}

@@ -165,7 +165,9 @@ var formats = []struct {
 	typ    gguf.Type
 	format simd.Format
 }{
-	{gguf.F32, simd.F32}, {gguf.F16, simd.F16}, {gguf.Q8_0, simd.Q8_0}, {gguf.Q4_0, simd.Q4_0},
+	{gguf.F32, simd.F32}, {gguf.F16, simd.F16}, {gguf.BF16, simd.BF16},
+	{gguf.Q8_0, simd.Q8_0}, {gguf.Q4_0, simd.Q4_0}, {gguf.Q4_1, simd.Q4_1}, {gguf.Q5_0, simd.Q5_0}, {gguf.Q5_1, simd.Q5_1},
+	{gguf.Q4_K, simd.Q4_K}, {gguf.Q5_K, simd.Q5_K}, {gguf.Q6_K, simd.Q6_K},
 }
 
 // formatOf maps a tensor's type to a format the kernels know.

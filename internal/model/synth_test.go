@@ -35,18 +35,20 @@ func write(t *testing.T, cfg SyntheticConfig) []byte {
 }
 
 func TestSyntheticModelsLoadInEveryFormat(t *testing.T) {
-	for _, format := range []simd.Format{simd.F32, simd.F16, simd.Q8_0, simd.Q4_0} {
+	for _, f := range formats {
+		format := f.format
 		cfg := smallSynthetic()
 		cfg.Format = format
+		cfg.Dim, cfg.FFN = 256, 512
 		file, err := gguf.Parse(write(t, cfg))
 		require.NoError(t, err)
 		m, err := Load(file)
 		require.NoError(t, err)
 		require.Equal(t, format, m.Layers[1].Experts[0].Up.Format)
 		require.Equal(t, Config{
-			Architecture: "llama", LayerCount: 2, Dim: 64, Heads: 4, KVHeads: 2, HeadDim: 16, FFN: 96, Vocab: 1200, Context: 128,
-			NormEpsilon: 1e-5, EmbeddingScale: 1, RopeDims: 16, Rotations: []Rotation{rotation(16, 10000, ropeScaling{factor: 1, attention: 1})},
-			AttentionScale: 0.25,
+			Architecture: "llama", LayerCount: 2, Dim: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 1200, Context: 128,
+			NormEpsilon: 1e-5, EmbeddingScale: 1, RopeDims: 64, Rotations: []Rotation{rotation(64, 10000, ropeScaling{factor: 1, attention: 1})},
+			AttentionScale: 0.125,
 		}, m.Config)
 	}
 }

@@ -1,14 +1,19 @@
 // Package simd holds the arithmetic of a forward pass: products of weight
 // matrices with activations, and the few vector functions around them.
 //
-// The one idea: a weight has the same value wherever it is used. Rows of F16,
-// Q8_0 and Q4_0 are turned into float32 exactly (an 8-bit integer times an
-// 11-bit significand fits float32), then multiplied with float32 activations.
-// One token reads the blocks where they lie, many tokens share a decoded tile;
-// both add the same products in the same order: eight lanes, each sequential
-// along the row, summed as ((0+1)+(2+3))+((4+5)+(6+7)). So an output depends on
-// its row and its token alone, to the last bit, whatever the number of tokens
-// in the call, the row range or the thread.
+// The one idea: a weight has the same value wherever it is used. Rows of every
+// format become float32 by one formula, whose products of small integers and
+// 11-bit scales fit float32, so that it does not matter who rounds when; then
+// they are multiplied with float32 activations. One token reads blocks where
+// they lie, many tokens share a decoded tile; both add the same products in the
+// same order: eight lanes, each sequential along the row, summed as
+// ((0+1)+(2+3))+((4+5)+(6+7)). So an output depends on its row and its token
+// alone, to the last bit, whatever the number of tokens in the call, the row
+// range or the thread.
+//
+// A format is a line of the table in matrix.go with a function that reads its
+// blocks and one that writes them. Assembly that reads them faster may follow;
+// the tests hold it to the same bits.
 //
 // A [Level] names the instruction set. [Portable] is Go alone and always
 // there; it is as consistent with itself as the assembly, though not bit-equal

@@ -5,8 +5,11 @@ import "unsafe"
 // direct reports whether a single token can be multiplied with m's rows where
 // they lie.
 func (l Level) direct(m *Matrix) bool {
-	return l != Portable && (m.Format != F16 || m.Cols%8 == 0)
+	return l != Portable && (m.Format == F32 || m.Format.assembled() && (m.Format != F16 || m.Cols%8 == 0))
 }
+
+// assembled reports whether assembly reads blocks of f.
+func (f Format) assembled() bool { return f == F16 || f == Q8_0 || f == Q4_0 }
 
 // mulVector is Mul for one token: dst [rows] from rows lo onwards.
 func (l Level) mulVector(dst []float32, m *Matrix, lo int, x []float32) {
@@ -91,7 +94,7 @@ func mulDenseBlock(dst []float32, stride int, w unsafe.Pointer, rows int, x []fl
 // decode writes the len(dst) weights of the row at src to dst.
 func (l Level) decode(f Format, dst []float32, src []byte) {
 	whole := len(dst) &^ 7
-	if l == Portable || f == F32 || whole == 0 {
+	if l == Portable || !f.assembled() || whole == 0 {
 		decodePortable(f, dst, src)
 		return
 	}
@@ -119,7 +122,7 @@ const wide = 8
 
 // interleaves reports whether rows [lo, hi) of m suit mulInterleaved.
 func (l Level) interleaves(m *Matrix, lo, hi int) bool {
-	return l == AVX512 && m.Format != F32 && m.Cols%8 == 0 && hi-lo >= wide
+	return l == AVX512 && m.Format.assembled() && m.Cols%8 == 0 && hi-lo >= wide
 }
 
 // mulInterleaved is mulTiled with tiles in the order of dense8.

@@ -1,41 +1,59 @@
 package simd
 
-import (
-	"encoding/binary"
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // Format is how a row of weights is stored.
 type Format uint8
 
-// The formats, each in GGUF's own layout.
+// The formats, each in GGUF's own layout save the last, which no file has.
 const (
-	F32  Format = iota // little-endian float32
-	F16                // little-endian binary16
-	Q8_0               // blocks of 32: binary16 scale, 32 × int8
-	Q4_0               // blocks of 32: binary16 scale, 16 bytes of nibbles (i and i+16), offset 8
+	F32    Format = iota // little-endian float32
+	F16                  // little-endian binary16
+	BF16                 // the upper half of a little-endian float32
+	Q8_0                 // blocks of 32: scale, 32 × int8
+	Q4_0                 // blocks of 32: scale, 32 × 4 bits, offset 8
+	Q4_1                 // blocks of 32: scale, least, 32 × 4 bits
+	Q5_0                 // blocks of 32: scale, 32 × 5 bits, offset 16
+	Q5_1                 // blocks of 32: scale, least, 32 × 5 bits
+	Q4_K                 // blocks of 256: two scales, 8 × 6 bits of scale and of least, 256 × 4 bits
+	Q5_K                 // blocks of 256: two scales, 8 × 6 bits of scale and of least, 256 × 5 bits
+	Q6_K                 // blocks of 256: 256 × 6 bits, offset 32, 16 × 8 bits of scale, scale
+	F8E4M3               // blocks of 128, the last of a row shorter: float32 scale, E4M3 values
 )
 
-// BlockElements is the number of weights a Q8_0 or Q4_0 block holds.
+// BlockElements is the number of weights a small block holds.
 const BlockElements = 32
 
-const (
-	q8BlockBytes = 2 + BlockElements
-	q4BlockBytes = 2 + BlockElements/2
-)
+// layout is all that a format is: its block and how one is read and written.
+type layout struct {
+	name  string
+	block int // weights
+	bytes int // of a block
+	// decode writes whole blocks of src to dst; encode appends those of src.
+	decode func(dst []float32, src []byte)
+	encode func(dst []byte, src []float32) []byte
+}
+
+// layouts are indexed by Format.
+var layouts = [...]layout{
+	F32:    {"F32", 1, 4, decodeF32, encodeF32},
+	F16:    {"F16", 1, 2, decodeHalf, encodeHalf},
+	BF16:   {"BF16", 1, 2, decodeBF16, encodeBF16},
+	Q8_0:   {"Q8_0", 32, 34, decodeQ80, encodeQ80},
+	Q4_0:   {"Q4_0", 32, 18, decodeQ40, encodeQ40},
+	Q4_1:   {"Q4_1", 32, 20, decodeQ41, encodeQ41},
+	Q5_0:   {"Q5_0", 32, 22, decodeQ50, encodeQ50},
+	Q5_1:   {"Q5_1", 32, 24, decodeQ51, encodeQ51},
+	Q4_K:   {"Q4_K", 256, 144, decodeQ4K, encodeQ4K},
+	Q5_K:   {"Q5_K", 256, 176, decodeQ5K, encodeQ5K},
+	Q6_K:   {"Q6_K", 256, 210, decodeQ6K, encodeQ6K},
+	F8E4M3: {"F8E4M3", 1, 0, decodeFP8, encodeFP8}, // see RowBytes
+}
 
 // String returns the name GGUF tools use.
 func (f Format) String() string {
-	switch f {
-	case F32:
-		return "F32"
-	case F16:
-		return "F16"
-	case Q8_0:
-		return "Q8_0"
-	case Q4_0:
-		return "Q4_0"
+	if int(f) < len(layouts) {
+		return layouts[f].name
 	}
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
@@ -43,17 +61,14 @@ func (f Format) String() string {
 // RowBytes is the size of one row of cols weights, or 0 when cols is not a
 // whole number of blocks.
 func (f Format) RowBytes(cols int) int {
+	l := &layouts[f]
 	switch {
-	case f == F32:
-		return 4 * cols
-	case f == F16:
-		return 2 * cols
-	case cols%BlockElements != 0:
+	case f == F8E4M3:
+		return cols + 4*((cols+fp8Block-1)/fp8Block)
+	case cols%l.block != 0:
 		return 0
-	case f == Q8_0:
-		return cols / BlockElements * q8BlockBytes
 	}
-	return cols / BlockElements * q4BlockBytes
+	return cols / l.block * l.bytes
 }
 
 // Matrix is a view of weights [Rows][Cols]. It is read only and may be used by
@@ -67,41 +82,25 @@ type Matrix struct {
 
 // NewMatrix checks that data is exactly rows × cols weights of format f.
 func NewMatrix(f Format, rows, cols int, data []byte) (Matrix, error) {
-	rowBytes := f.RowBytes(cols)
+	if int(f) >= len(layouts) {
+		return Matrix{}, fmt.Errorf("simd: %s is no format", f)
+	}
+	rowBytes := f.RowBytes(max(cols, 0))
 	if rows <= 0 || cols <= 0 || rowBytes <= 0 || len(data)%rowBytes != 0 || len(data)/rowBytes != rows {
 		return Matrix{}, fmt.Errorf("simd: %d bytes are not a %s matrix of %d×%d", len(data), f, rows, cols)
 	}
 	return Matrix{Format: f, Rows: rows, Cols: cols, Data: data}, nil
 }
 
-// rows returns the bytes from row lo to the end.
+// from returns the bytes from row lo to the end.
 func (m *Matrix) from(lo int) []byte { return m.Data[lo*m.Format.RowBytes(m.Cols):] }
 
 // decodePortable writes the len(dst) weights of the row at src to dst.
-func decodePortable(f Format, dst []float32, src []byte) {
-	switch f {
-	case F32:
-		for i := range dst {
-			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
-		}
-	case F16:
-		for i := range dst {
-			dst[i] = Half(binary.LittleEndian.Uint16(src[2*i:]))
-		}
-	case Q8_0:
-		for ; len(dst) >= BlockElements; dst, src = dst[BlockElements:], src[q8BlockBytes:] {
-			scale := Half(binary.LittleEndian.Uint16(src))
-			for i, q := range src[2:q8BlockBytes] {
-				dst[i] = float32(int8(q)) * scale
-			}
-		}
-	case Q4_0:
-		for ; len(dst) >= BlockElements; dst, src = dst[BlockElements:], src[q4BlockBytes:] {
-			scale := Half(binary.LittleEndian.Uint16(src))
-			for i, q := range src[2:q4BlockBytes] {
-				dst[i] = float32(int(q&15)-8) * scale
-				dst[i+BlockElements/2] = float32(int(q>>4)-8) * scale
-			}
-		}
-	}
-}
+func decodePortable(f Format, dst []float32, src []byte) { layouts[f].decode(dst, src) }
+
+// Encode appends src, one row of weights, to dst in format f. The row must be
+// a whole number of blocks. Weights that are not finite have no place in a
+// block: they become its largest or smallest step, or zero. The steps of a
+// block are spread over the range of its weights; GGUF's own writers search
+// for better ones in Q4_K, Q5_K and Q6_K, and do the same otherwise.
+func Encode(f Format, dst []byte, src []float32) []byte { return layouts[f].encode(dst, src) }

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-var formats = []Format{F32, F16, Q8_0, Q4_0}
+var formats = []Format{F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, F8E4M3}
 
 // randomMatrix returns a matrix of the given shape and its weights in float64.
 func randomMatrix(t testing.TB, rng *rand.Rand, f Format, rows, cols int) (Matrix, [][]float64) {
@@ -48,7 +48,7 @@ func TestMulAgreesWithFloat64ForEveryShape(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, level := range Levels() {
 		for _, format := range formats {
-			for _, cols := range []int{1, 4, 7, 8, 9, 31, 32, 64, 96, 172, 2080} {
+			for _, cols := range []int{1, 4, 7, 8, 9, 31, 32, 64, 96, 172, 256, 768, 2080} {
 				if format.RowBytes(cols) == 0 {
 					continue
 				}
@@ -96,9 +96,9 @@ func TestMulBitsDependOnRowAndTokenAlone(t *testing.T) {
 	for _, level := range Levels() {
 		rapid.Check(t, func(t *rapid.T) {
 			format := rapid.SampledFrom(formats).Draw(t, "format")
-			cols := rapid.IntRange(1, 12).Draw(t, "blocks") * BlockElements
-			if format == F32 || format == F16 {
-				cols = rapid.IntRange(1, 400).Draw(t, "cols")
+			cols := rapid.IntRange(1, 400).Draw(t, "cols")
+			if block := layouts[format].block; block > 1 {
+				cols = rapid.IntRange(1, 400/block+1).Draw(t, "blocks") * block
 			}
 			rows := rapid.IntRange(1, 40).Draw(t, "rows")
 			tokens := rapid.IntRange(1, 60).Draw(t, "tokens")
@@ -138,8 +138,8 @@ func TestTheAssemblyLevelsAgreeToTheLastBit(t *testing.T) {
 	for _, format := range formats {
 		for _, rows := range []int{7, 8, 9, 23, 100} {
 			for tokens := 1; tokens < 60; tokens++ {
-				m, _ := randomMatrix(t, rng, format, rows, 320)
-				x, tile := randomVector(rng, tokens*320), make([]float32, TileLen(320))
+				m, _ := randomMatrix(t, rng, format, rows, 512)
+				x, tile := randomVector(rng, tokens*512), make([]float32, TileLen(512))
 				var first []float32
 				for _, level := range levels {
 					got := make([]float32, tokens*rows)
@@ -157,7 +157,7 @@ func TestTheAssemblyLevelsAgreeToTheLastBit(t *testing.T) {
 func TestDecodedRowsAreTheSameAtEveryLevel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, format := range formats {
-		for _, cols := range []int{32, 64, 352, 5, 13} {
+		for _, cols := range []int{32, 64, 256, 352, 512, 5, 13} {
 			if format.RowBytes(cols) == 0 {
 				continue
 			}
@@ -215,8 +215,8 @@ func TestNewMatrixRefusesWrongSizes(t *testing.T) {
 func TestMulAllocatesNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, format := range formats {
-		m, _ := randomMatrix(t, rng, format, 8, 64)
-		x, dst, tile := randomVector(rng, 5*64), make([]float32, 5*8), make([]float32, TileLen(64))
+		m, _ := randomMatrix(t, rng, format, 8, 256)
+		x, dst, tile := randomVector(rng, 5*256), make([]float32, 5*8), make([]float32, TileLen(256))
 		for _, tokens := range []int{1, 5} {
 			require.Zero(t, testing.AllocsPerRun(10, func() { Best().Mul(dst, 8, &m, 0, 8, x, tokens, tile) }))
 		}
