@@ -27,7 +27,23 @@ type Options struct {
 	// MaxBatchTokens is the most tokens of one step over all items, for which
 	// activations are kept. 0 means 512, or fewer where that takes over 256 MiB.
 	MaxBatchTokens int
+	// Weights is how the matrices of the layers are kept. 0 means as they are
+	// stored, where they lie in the file.
+	Weights WeightFormat
 }
+
+// WeightFormat is how the matrices of a model's layers are kept.
+type WeightFormat uint8
+
+const (
+	// WeightsAsStored are read where they lie.
+	WeightsAsStored WeightFormat = iota
+	// WeightsFP8E4M3 are rounded at load to E4M3 with one float32 scale for 128
+	// weights of a row, the largest of which becomes 448. They are multiplied
+	// with float32 activations: the values that a GPU's FP8 path is compared
+	// with. Embedding, output and routers stay as they are stored.
+	WeightsFP8E4M3
+)
 
 const (
 	defaultKVBytes        = 1 << 30
@@ -74,6 +90,11 @@ func (b *Backend) Load(ctx context.Context, file *infer.ModelFile) (infer.Execut
 	if err != nil {
 		return nil, err
 	}
+	if options.Weights == WeightsFP8E4M3 {
+		if err := m.Requantise(simd.F8E4M3, options.Threads); err != nil {
+			return nil, fmt.Errorf("cpu: %w: %w", infer.ErrUnsupportedModel, err)
+		}
+	}
 	spec, err := plan(options, &m.Config)
 	if err != nil {
 		return nil, err
@@ -106,6 +127,9 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	o.Threads = min(o.Threads, maxThreads)
+	if o.Weights > WeightsFP8E4M3 {
+		return o, fmt.Errorf("cpu: option Weights is %d, want 0 or 1", o.Weights)
+	}
 	if o.KVBytes < 0 {
 		return o, fmt.Errorf("cpu: option KVBytes is %d, want 0 or more", o.KVBytes)
 	}

@@ -63,6 +63,25 @@ func TestLogitsAgreeWithFloat64ForEveryFormat(t *testing.T) {
 	}
 }
 
+// FP8 weights are what the encoder of internal/simd makes of them, and the
+// logits those of a model with such weights.
+func TestFP8WeightsAreRoundedAtLoad(t *testing.T) {
+	cfg := smallConfig
+	cfg.Dim, cfg.FFN = 160, 300 // blocks of 128, and what is left
+	file := synthetic(t, cfg, nil)
+	m, err := model.Load(file)
+	require.NoError(t, err)
+	require.NoError(t, m.Requantise(simd.F8E4M3, 1))
+	tokens := text(1, 40, cfg.Vocab)
+	want := reference{m}.logits(tokens)
+	for _, level := range levels() {
+		e := load(t, at(level, Options{Threads: 2, Weights: WeightsFP8E4M3}), file)
+		require.InDeltaSlice(t, want, logitsOf(t, e, tokens), 1e-4)
+		exact := logitsOf(t, load(t, at(level, Options{}), file), tokens)
+		require.Greater(t, distance(exact, logitsOf(t, e, tokens)), 1e-3, "rounding shows")
+	}
+}
+
 func TestRotaryVariantsAgreeWithFloat64AtLongRange(t *testing.T) {
 	base := smallConfig
 	base.Layers, base.Dim, base.Context = 1, 32, 8192
@@ -134,6 +153,7 @@ func TestLoadPlansMemory(t *testing.T) {
 		{Options{Threads: -1}, 0, 0, "option Threads is -1"},
 		{Options{BlockTokens: 1 << 30}, 0, 0, "option BlockTokens"},
 		{Options{KVBytes: -1}, 0, 0, "option KVBytes is -1"},
+		{Options{Weights: 7}, 0, 0, "option Weights is 7"},
 	} {
 		e, err := c.options.New().Load(context.Background(), file)
 		if c.err != "" {
