@@ -25,10 +25,11 @@ type edges struct {
 }
 
 const (
-	strictJSON = "github.com/go-json-experiment/json"
-	templates  = "github.com/nikolalohinski/gonja/v2"
-	system     = "golang.org/x/sys"
-	client     = "github.com/openai/openai-go/v3"
+	strictJSON  = "github.com/go-json-experiment/json"
+	templates   = "github.com/nikolalohinski/gonja/v2"
+	system      = "golang.org/x/sys"
+	unicodeText = "golang.org/x/text"
+	client      = "github.com/openai/openai-go/v3"
 )
 
 var public = []string{".", "openai", "infer", "cpu", "haikutest", "tinymodel"}
@@ -48,7 +49,7 @@ var arrows = map[string]edges{
 	"internal/gguf":         {code: []string{system}},
 	"internal/lora":         {code: []string{"internal/gguf"}},
 	"internal/simd":         {code: []string{system}},
-	"internal/tokenizer":    {tests: []string{"internal/gguf"}},
+	"internal/tokenizer":    {code: []string{unicodeText}, tests: []string{"internal/gguf"}},
 	"internal/chattemplate": {code: []string{templates}},
 	"internal/model":        {code: []string{"internal/gguf", "internal/simd"}},
 

@@ -6,25 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-// symbol is a stretch of text during merging: a node of a doubly linked list
-// that lives in a slice. bytes is 0 once it has become part of its neighbour.
-type symbol struct {
-	start, bytes int32
-	prev, next   int32 // -1 at the ends
-}
-
-// pair is two neighbours that together are a token.
-type pair struct {
-	left, right int32
-	bytes       int32 // of both, to see whether either has changed since
-	score       float32
-}
-
-// before orders the heap: the highest score first, then the leftmost.
-func (p pair) before(q pair) bool {
-	return p.score > q.score || (p.score == q.score && p.left < q.left)
-}
-
 // longestMerge bounds the text merged at once, so that offsets fit in 32 bits.
 const longestMerge = 1 << 30
 
@@ -34,7 +15,7 @@ type merger struct {
 	spm     *SPM
 	text    string
 	symbols []symbol
-	heap    []pair // binary heap by pair.before
+	queue   pairQueue
 }
 
 // encode tokenises text in which spaces are already written as pieces write
@@ -72,8 +53,8 @@ func (m *merger) merge(dst []int32, text string) []int32 {
 	for i := int32(1); int(i) < len(m.symbols); i++ {
 		m.propose(i-1, i)
 	}
-	for len(m.heap) > 0 {
-		m.join(m.pop())
+	for len(m.queue) > 0 {
+		m.join(m.queue.pop())
 	}
 	for i := int32(0); i >= 0; i = m.symbols[i].next {
 		s := m.symbols[i]
@@ -106,7 +87,7 @@ func (m *merger) split() {
 	for at := 0; at < len(m.text); {
 		_, n := utf8.DecodeRuneInString(m.text[at:])
 		i := int32(len(m.symbols))
-		m.symbols = append(m.symbols, symbol{int32(at), int32(n), i - 1, i + 1})
+		m.symbols = append(m.symbols, symbol{int32(at), int32(n), i - 1, i + 1, -1})
 		at += n
 	}
 	m.symbols[len(m.symbols)-1].next = -1
@@ -120,7 +101,7 @@ func (m *merger) propose(left, right int32) {
 	l, r := &m.symbols[left], &m.symbols[right]
 	id, ok := m.spm.mergeIDs[m.text[l.start:r.start+r.bytes]]
 	if ok {
-		m.push(pair{left, right, l.bytes + r.bytes, m.spm.cfg.Scores[id]})
+		m.queue.push(pair{left, right, l.bytes + r.bytes, id, m.spm.cfg.Scores[id]})
 	}
 }
 
@@ -138,37 +119,4 @@ func (m *merger) join(p pair) {
 	}
 	m.propose(l.prev, p.left)
 	m.propose(p.left, l.next)
-}
-
-func (m *merger) push(p pair) {
-	m.heap = append(m.heap, p)
-	i := len(m.heap) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !m.heap[i].before(m.heap[parent]) {
-			return
-		}
-		m.heap[i], m.heap[parent] = m.heap[parent], m.heap[i]
-		i = parent
-	}
-}
-
-func (m *merger) pop() pair {
-	top := m.heap[0]
-	last := len(m.heap) - 1
-	m.heap[0] = m.heap[last]
-	m.heap = m.heap[:last]
-	for i := 0; ; {
-		best, left := i, 2*i+1
-		for child := left; child <= left+1 && child < last; child++ {
-			if m.heap[child].before(m.heap[best]) {
-				best = child
-			}
-		}
-		if best == i {
-			return top
-		}
-		m.heap[i], m.heap[best] = m.heap[best], m.heap[i]
-		i = best
-	}
 }

@@ -3,44 +3,13 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/intelliparadigm/haiku/internal/gguf"
 )
-
-// fromGGUF reads the vocabulary of a model file.
-func fromGGUF(t testing.TB, path string) *SPM {
-	t.Helper()
-	f, err := gguf.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	cfg := Config{BOS: -1, EOS: -1, UNK: -1, AddSpacePrefix: true}
-	cfg.Pieces, err = f.Strings("tokenizer.ggml.tokens")
-	require.NoError(t, err)
-	cfg.Scores, err = f.Floats("tokenizer.ggml.scores")
-	require.NoError(t, err)
-	cfg.Types, err = f.Ints("tokenizer.ggml.token_type")
-	require.NoError(t, err)
-	for key, id := range map[string]*int32{"bos": &cfg.BOS, "eos": &cfg.EOS, "unknown": &cfg.UNK} {
-		if n, err := f.Int("tokenizer.ggml." + key + "_token_id"); err == nil {
-			*id = int32(n)
-		}
-	}
-	if prefix, err := f.Bool("tokenizer.ggml.add_space_prefix"); err == nil {
-		cfg.AddSpacePrefix = prefix
-	}
-	spm, err := NewSPM(cfg)
-	require.NoError(t, err)
-	return spm
-}
 
 const tinyPath = "../../tinymodel/haiku-tiny.q8_0.gguf"
 
@@ -153,7 +122,7 @@ func TestOfTokensWithTheSameTextTheLastCounts(t *testing.T) {
 // TestWordsMayBeMergedOneByOne checks that doing so changes nothing, and that a
 // vocabulary with tokens across words is not treated so.
 func TestWordsMayBeMergedOneByOne(t *testing.T) {
-	spm := fromGGUF(t, tinyPath)
+	spm := spmFromGGUF(t, tinyPath)
 	require.True(t, spm.byWord)
 	whole := *spm
 	whole.byWord = false
@@ -168,31 +137,6 @@ func TestWordsMayBeMergedOneByOne(t *testing.T) {
 		c.Types = append(c.Types, TypeNormal)
 	})
 	require.Equal(t, []int32{274, 260}, across.Encode(nil, "a b", false))
-}
-
-// TestTheCostPerByteDoesNotGrow compares the time for 64 times as much text: a
-// cost that grew with the square would be 64 times as high per byte.
-func TestTheCostPerByteDoesNotGrow(t *testing.T) {
-	spm := toy(t, func(c *Config) {
-		for i := range 2000 { // as many as vocabularies have that reserve some
-			c.Pieces = append(c.Pieces, fmt.Sprintf("a[control_%d]", i))
-			c.Scores = append(c.Scores, 0)
-			c.Types = append(c.Types, TypeControl)
-		}
-	})
-	perByte := func(unit string, n int) float64 {
-		text := strings.Repeat(unit, n)
-		best := math.Inf(1)
-		for range 5 {
-			start := time.Now()
-			spm.Encode(nil, text, true)
-			best = min(best, time.Since(start).Seconds()/float64(len(text)))
-		}
-		return best
-	}
-	for _, unit := range []string{"a", " ", "🦙", "ab", "a["} {
-		require.Less(t, perByte(unit, 1<<16), 20*perByte(unit, 1<<10), "%q", unit)
-	}
 }
 
 func TestASpacePrefixComesFirstAndAfterSpecials(t *testing.T) {
@@ -246,34 +190,6 @@ func TestWithoutByteTokensTheUnknownTokenStandsIn(t *testing.T) {
 	require.Equal(t, []int32{1, 0}, spm.Encode(nil, "az", false))
 }
 
-// TestLlamaCppVectors runs every case of llama.cpp's vocabulary tests.
-func TestLlamaCppVectors(t *testing.T) {
-	for _, name := range []string{"llama-spm", "phi-3"} {
-		t.Run(name, func(t *testing.T) {
-			base := "../../../shared/data/vocab/ggml-vocab-" + name + ".gguf"
-			inputs, err := os.ReadFile(base + ".inp")
-			if err != nil {
-				t.Skip("the vocabularies of the shared data directory are not beside the repository")
-			}
-			outputs, err := os.ReadFile(base + ".out")
-			require.NoError(t, err)
-			spm := fromGGUF(t, base)
-			cases := strings.Split(string(inputs), "\n__ggml_vocab_test__\n")
-			lines := strings.Split(string(outputs), "\n")
-			require.GreaterOrEqual(t, len(lines), len(cases)-1)
-			for i, text := range cases[:len(cases)-1] {
-				var want []int32
-				for _, f := range strings.Fields(lines[i]) {
-					id, err := strconv.Atoi(f)
-					require.NoError(t, err)
-					want = append(want, int32(id))
-				}
-				require.Equal(t, want, spm.Encode(nil, text, false), "case %d %q", i, text)
-			}
-		})
-	}
-}
-
 // TestTheTinyModelsPromptsAreLlamaCpps compares with ids that llama.cpp gave
 // for the same prompts.
 func TestTheTinyModelsPromptsAreLlamaCpps(t *testing.T) {
@@ -287,14 +203,14 @@ func TestTheTinyModelsPromptsAreLlamaCpps(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(data, &file))
 	require.Len(t, file.Cases, 7)
-	spm := fromGGUF(t, tinyPath)
+	spm := spmFromGGUF(t, tinyPath)
 	for _, c := range file.Cases {
 		require.Equal(t, c.IDs, spm.Encode([]int32{spm.BOS()}, c.Prompt, true), "%q", c.Prompt)
 	}
 }
 
 func FuzzSPM(f *testing.F) {
-	spm := fromGGUF(f, tinyPath)
+	spm := spmFromGGUF(f, tinyPath)
 	for _, s := range []string{"", "autumn wind", "<|user|>", "<s></s>", "é🦙\xff", "   ", "▁", "<0x0A>"} {
 		f.Add(s)
 	}
@@ -306,23 +222,4 @@ func FuzzSPM(f *testing.F) {
 		// A space and U+2581 are the same to SentencePiece.
 		require.Equal(t, strings.ReplaceAll(text, space, " "), string(spm.Decode(ids)))
 	})
-}
-
-// BenchmarkEncode1MB shows that the cost per byte does not grow: these inputs
-// are the worst for an algorithm that looks for the best pair again and again.
-func BenchmarkEncode1MB(b *testing.B) {
-	spm := fromGGUF(b, tinyPath)
-	for name, unit := range map[string]string{"letter": "a", "spaces": " ", "emoji": "🦙", "prose": "the old leaf waits for morning "} {
-		for _, size := range []int{1 << 16, 1 << 20} {
-			text := strings.Repeat(unit, size/len(unit))
-			b.Run(fmt.Sprintf("%s/%dKiB", name, size>>10), func(b *testing.B) {
-				b.ReportAllocs()
-				b.SetBytes(int64(len(text)))
-				var ids []int32
-				for b.Loop() {
-					ids = spm.Encode(ids[:0], text, false)
-				}
-			})
-		}
-	}
 }
