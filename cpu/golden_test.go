@@ -4,13 +4,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/intelliparadigm/haiku/infer"
+	"github.com/intelliparadigm/haiku/internal/lora"
 )
 
 // sharedModels lies beside the repository where it is available.
@@ -60,7 +60,11 @@ func (g golden) tolerance() float64 {
 func (g golden) check(t *testing.T, e infer.Executor) {
 	t.Helper()
 	n, exact := 0, !g.quantised()
-	generate(t, e, g.PromptIDs, func(logits []float32, best int32) bool {
+	id := infer.AdapterID(0)
+	if g.Adapter != "" {
+		id = 1
+	}
+	generate(t, e, id, g.PromptIDs, func(logits []float32, best int32) bool {
 		p := softmax(logits)
 		if n == 0 {
 			for _, pair := range g.Top5 {
@@ -99,12 +103,16 @@ func TestSharedModelsAgreeWithLlamaCpp(t *testing.T) {
 		t.Skip("the shared models are not here: ", err)
 	}
 	all := readGolden(t, list)
-	all = slices.DeleteFunc(all, func(g golden) bool { return g.Adapter != "" })
-	require.Len(t, all, 26)
+	require.Len(t, all, 30)
 	for _, level := range levels() {
 		for _, g := range all {
 			t.Run(level.String()+"/"+filepath.Base(g.Model)+"/"+filepath.Base(g.Adapter), func(t *testing.T) {
 				e := load(t, at(level, Options{Threads: 2}), open(t, filepath.Join(sharedModels, g.Model)))
+				if g.Adapter != "" {
+					file, err := lora.Open(filepath.Join(sharedModels, g.Adapter))
+					require.NoError(t, err)
+					loadAdapters(t, e, []*infer.AdapterFile{file})
+				}
 				g.check(t, e)
 			})
 		}

@@ -95,15 +95,15 @@ func logitsOf(t testing.TB, e infer.Executor, tokens []int32) []float32 {
 	return logits
 }
 
-// generate continues prompt greedily, calling each with the logits of every
-// step until it returns false.
-func generate(t testing.TB, e infer.Executor, prompt []int32, each func(logits []float32, best int32) bool) {
+// generate continues prompt greedily with an adapter, calling each with the
+// logits of every step until it returns false.
+func generate(t testing.TB, e infer.Executor, id infer.AdapterID, prompt []int32, each func(logits []float32, best int32) bool) {
 	t.Helper()
 	spec := e.Spec()
 	table := blocks(spec, 0, spec.ContextTokens)
 	logits := make([]float32, spec.VocabSize)
 	for start, tokens := 0, prompt; ; {
-		step(t, e, infer.Item{Seq: 1, Start: start, Tokens: tokens, Blocks: table, Logits: logits})
+		step(t, e, infer.Item{Seq: 1, Start: start, Tokens: tokens, Blocks: table, Logits: logits, Adapter: id, AdapterScale: 1})
 		best := argmax(logits)
 		if !each(logits, best) {
 			return

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"sync"
+
+	"github.com/intelliparadigm/haiku/internal/mmap"
 )
 
 // File is a parsed model file. It is immutable and safe for concurrent use
@@ -58,7 +60,7 @@ func Parse(data []byte) (*File, error) {
 // touched and shared between processes. The file must not be changed while it
 // is open.
 func Open(path string) (*File, error) {
-	data, unmap, err := mapFile(path)
+	data, unmap, err := mmap.Open(path)
 	if err != nil {
 		return nil, err
 	}

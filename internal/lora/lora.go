@@ -1,5 +1,5 @@
 // Package lora reads low-rank adapters: small matrices whose product is added
-// to a model's weights.
+// to a model's weights (Hu et al. 2021).
 //
 // The one idea: whatever a file is written in, what comes out are pairs of
 // float32 matrices under the base model's own tensor names and in the base
@@ -10,10 +10,22 @@ package lora
 import (
 	"errors"
 	"fmt"
+	"math"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 )
 
-// Pair is the update of one weight matrix: W + scale·B·A.
+var (
+	// ErrFormat is matched by errors about a file that is no adapter, or one
+	// that asks for what is not implemented.
+	ErrFormat = errors.New("lora: unusable adapter")
+	// ErrMismatch is matched when an adapter does not fit a model.
+	ErrMismatch = errors.New("lora: adapter does not fit the model")
+)
+
+// Pair is the update of one weight matrix: W + Scale·B·A.
 type Pair struct {
 	// Tensor is the base tensor's name in GGUF, such as "blk.0.attn_q.weight".
 	Tensor        string
@@ -38,37 +50,97 @@ type File struct {
 	Pairs []Pair
 }
 
-// Base is what an adapter has to fit.
-type Base struct {
-	// Architecture is the model's, as GGUF spells it.
-	Architecture string
-	// Shape returns the shape of a matrix that can be adapted, by its name in
-	// GGUF.
-	Shape          func(tensor string) (rows, cols int, ok bool)
-	Heads, KVHeads int
-	// Interleaved says that a rotation pairs elements 2i and 2i+1 of a head.
-	Interleaved bool
+// Open reads a GGUF file, a safetensors file with its adapter_config.json
+// beside it, or a directory that PEFT has written. It keeps nothing open.
+// Errors match [ErrFormat] or come from the system.
+func Open(path string) (*File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	var f *File
+	switch {
+	case info.IsDir():
+		f, err = openPEFT(filepath.Join(path, "adapter_model.safetensors"), path)
+	case strings.HasSuffix(path, ".safetensors"):
+		f, err = openPEFT(path, filepath.Dir(path))
+	default:
+		f, err = openGGUF(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
 }
 
-// ErrMismatch is matched when an adapter does not fit a model.
-var ErrMismatch = errors.New("lora: adapter does not fit the model")
+// half is what one tensor of an adapter holds.
+type half struct {
+	rows, cols int
+	floats     []float32 // [rows][cols]
+}
 
-// Bind returns the pairs for a model, in its row order. Errors match
-// [ErrMismatch] and name the tensor.
-func (f *File) Bind(base Base) ([]Pair, error) {
-	if f.Architecture != "" && f.Architecture != base.Architecture {
-		return nil, fmt.Errorf("%w: it is for %q, the model is %q", ErrMismatch, f.Architecture, base.Architecture)
+// assembly collects the halves of pairs by the base tensor's name.
+type assembly struct {
+	a, b  map[string]half
+	scale func(tensor string, rank int) (float32, error)
+}
+
+func newAssembly(scale func(tensor string, rank int) (float32, error)) *assembly {
+	return &assembly{a: make(map[string]half), b: make(map[string]half), scale: scale}
+}
+
+func (s *assembly) add(tensor string, isA bool, h half) error {
+	halves := s.b
+	if isA {
+		halves = s.a
 	}
-	pairs := slices.Clone(f.Pairs)
-	for i := range pairs {
-		p := &pairs[i]
-		rows, cols, ok := base.Shape(p.Tensor)
-		if !ok {
-			return nil, fmt.Errorf("%w: the model has no matrix %s that could be adapted", ErrMismatch, p.Tensor)
-		}
-		if p.Out != rows || p.In != cols {
-			return nil, fmt.Errorf("%w: the update of %s is [%d %d], the tensor [%d %d]", ErrMismatch, p.Tensor, p.Out, p.In, rows, cols)
+	if _, twice := halves[tensor]; twice {
+		return fmt.Errorf("%w: tensor %s is updated twice", ErrFormat, tensor)
+	}
+	for _, x := range h.floats {
+		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+			return fmt.Errorf("%w: the update of %s is not finite", ErrFormat, tensor)
 		}
 	}
-	return pairs, nil
+	halves[tensor] = h
+	return nil
+}
+
+// pairs joins the halves.
+func (s *assembly) pairs() ([]Pair, error) {
+	var list []Pair
+	for tensor := range s.b {
+		if _, found := s.a[tensor]; !found {
+			return nil, fmt.Errorf("%w: the update of %s has a B and no A", ErrFormat, tensor)
+		}
+	}
+	for tensor, a := range s.a {
+		b, found := s.b[tensor]
+		switch {
+		case !found:
+			return nil, fmt.Errorf("%w: the update of %s has an A and no B", ErrFormat, tensor)
+		case a.rows != b.cols:
+			return nil, fmt.Errorf("%w: the update of %s has an A of rank %d and a B of rank %d", ErrFormat, tensor, a.rows, b.cols)
+		case a.rows == 0 || a.rows > min(a.cols, b.rows):
+			return nil, fmt.Errorf("%w: the update of %s has rank %d for a matrix of %d×%d", ErrFormat, tensor, a.rows, b.rows, a.cols)
+		}
+		scale, err := s.scale(tensor, a.rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, Pair{Tensor: tensor, Rank: a.rows, In: a.cols, Out: b.rows, A: a.floats, B: b.floats, Scale: scale})
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%w: it updates nothing", ErrFormat)
+	}
+	slices.SortFunc(list, func(a, b Pair) int { return strings.Compare(a.Tensor, b.Tensor) })
+	return list, nil
+}
+
+// finite checks a scale.
+func finite(scale float64, what string) (float32, error) {
+	if math.IsNaN(scale) || math.IsInf(float64(float32(scale)), 0) {
+		return 0, fmt.Errorf("%w: %s gives a scale of %g", ErrFormat, what, scale)
+	}
+	return float32(scale), nil
 }

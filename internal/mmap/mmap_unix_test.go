@@ -1,6 +1,6 @@
 //go:build unix
 
-package gguf
+package mmap
 
 import (
 	"path/filepath"
@@ -13,6 +13,6 @@ import (
 func TestAPipeIsRefusedWithoutWaitingForItsWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, unix.Mkfifo(path, 0o600))
-	_, err := Open(path)
+	_, _, err := Open(path)
 	require.ErrorContains(t, err, "not a regular file")
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package gguf
+package mmap
 
 import (
 	"fmt"
@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapFile maps a file for reading.
-func mapFile(path string) (data []byte, unmap func() error, err error) {
+// Open maps the file at path for reading. The file must not be changed, nor data
+// be used after close.
+func Open(path string) (data []byte, close func() error, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe must not block
 	if err != nil {
 		return nil, nil, err
@@ -25,8 +26,11 @@ func mapFile(path string) (data []byte, unmap func() error, err error) {
 		return nil, nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	size := info.Size()
-	if size == 0 || size > math.MaxInt {
-		return nil, nil, fmt.Errorf("%s: %w", path, &FormatError{Field: "file", Reason: fmt.Sprintf("cannot map %d bytes", size)})
+	if size == 0 { // which mmap refuses
+		return nil, func() error { return nil }, nil
+	}
+	if size > math.MaxInt {
+		return nil, nil, fmt.Errorf("%s: cannot map %d bytes", path, size)
 	}
 	data, err = unix.Mmap(int(file.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
