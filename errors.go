@@ -112,6 +112,11 @@ func (e *Error) Because(err error) *Error {
 	return &c
 }
 
+// ModelNotFound is [ErrModelNotFound] for a name that a client has sent.
+func ModelNotFound(name string) *Error {
+	return ErrModelNotFound.With("model", "the model %q does not exist", clip(name))
+}
+
 // ErrorFrom is the one place where an error becomes what a client sees. An
 // [Error] anywhere in err's chain is used as it is; a cancelled or expired
 // context has its own kind; everything else becomes [ErrInternal] with err as

@@ -69,6 +69,11 @@ type Request struct {
 	// no begin-of-sequence token is added.
 	PromptTokens []int32
 
+	// AdapterScale multiplies the effect of the adapter that Model names; nil
+	// means 1. 0 is the base model, and a value below 0 does the opposite of
+	// what the adapter was trained for.
+	AdapterScale *float64
+
 	// Choices is the number of independent answers; 0 means 1.
 	Choices int
 	// MaxTokens bounds each choice; 0 means as many as the context holds.

@@ -50,6 +50,7 @@ var executorChecks = []executorCheck{
 	{"logits do not depend on how a prompt is cut into chunks", (*executorRun).chunks},
 	{"logits do not depend on the rest of the batch", (*executorRun).batches},
 	{"logits do not depend on where the blocks lie", (*executorRun).scattered},
+	{"hidden states depend on the sequence alone, and change nothing", (*executorRun).hiddenStates},
 	{"a step may be repeated", (*executorRun).repeats},
 	{"a step keeps no reference to its batch", (*executorRun).keepsNothing},
 	{"a bad item fails alone", (*executorRun).badItems},

@@ -36,6 +36,9 @@ type Config struct {
 	// ContextTokens, BlockTokens, Blocks and MaxBatchTokens are those of
 	// infer.Spec; 0 means 4096, 16, 4096 and none.
 	ContextTokens, BlockTokens, Blocks, MaxBatchTokens int
+	// AdapterLoad, when not nil, is called for each adapter before it counts as
+	// loaded: it may take its time, fail or panic.
+	AdapterLoad func(ctx context.Context, file *infer.AdapterFile) error
 }
 
 // Says is the Config of an executor that answers every prompt with pieces, one
@@ -51,6 +54,7 @@ type Counts struct {
 	DecodeTokens  int // tokens computed one at a time after them
 	LargestBatch  int // items in one step
 	OpenSequences int // begun and not released, also after Close
+	Adapters      int // loaded now
 	Released      int // sequences
 	Closed        bool
 }
@@ -71,6 +75,7 @@ type Executor struct {
 	sequences  map[infer.SeqID]*sequence
 	released   map[infer.SeqID]bool
 	owners     map[int32]infer.SeqID // of the KV blocks
+	adapters   map[infer.AdapterID]*fakeAdapter
 	violations []string
 }
 
@@ -85,6 +90,7 @@ func New(cfg Config) *Executor {
 		sequences: make(map[infer.SeqID]*sequence),
 		released:  make(map[infer.SeqID]bool),
 		owners:    make(map[int32]infer.SeqID),
+		adapters:  make(map[infer.AdapterID]*fakeAdapter),
 	}
 }
 
@@ -102,6 +108,7 @@ func (e *Executor) Spec() infer.Spec {
 	return infer.Spec{
 		Name: "fake", VocabSize: len(e.vocab.pieces), ContextTokens: e.cfg.ContextTokens,
 		BlockTokens: e.cfg.BlockTokens, Blocks: e.cfg.Blocks, MaxBatchTokens: e.cfg.MaxBatchTokens,
+		HiddenSize: HiddenSize,
 	}
 }
 
@@ -110,7 +117,7 @@ func (e *Executor) Counts() Counts {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := e.counts
-	c.OpenSequences = len(e.sequences)
+	c.OpenSequences, c.Adapters = len(e.sequences), len(e.adapters)
 	return c
 }
 
@@ -202,6 +209,7 @@ func (e *Executor) compute(ctx context.Context, it *infer.Item) error {
 			return err
 		}
 	}
+	e.hidden(it, s)
 	if it.Logits != nil {
 		s.sampled = true
 		e.logits(it.Logits, s)
@@ -229,6 +237,9 @@ func (e *Executor) store(it *infer.Item) (*sequence, error) {
 		e.violated("sequence %d: two items in one step", it.Seq)
 	}
 	s.step = e.counts.Steps
+	if err := e.adapt(it, s); err != nil {
+		return nil, err
+	}
 	e.claim(it, s)
 	s.write(it.Start, it.Tokens)
 	return s, nil

@@ -311,3 +311,41 @@ func (r *executorRun) closes() error {
 	r.exec.Release(first.Seq)
 	return nil
 }
+
+// hiddenStates asks for them in one step and in chunks, with logits and
+// without, beside another sequence.
+func (r *executorRun) hiddenStates() error {
+	size := r.spec.HiddenSize
+	if size == 0 {
+		return nil
+	}
+	tokens := r.prompt(20, 6)
+	want, err := r.whole(tokens)
+	if err != nil {
+		return err
+	}
+	states := make([]float32, len(tokens)*size)
+	it := r.item(r.sequence(), 0, tokens, r.table(0))
+	it.Hidden = states
+	if err := r.stepWants(want, it); err != nil {
+		return err
+	}
+	seq, got := r.sequence(), make([]float32, len(states))
+	for start := 0; start < len(tokens); start += 7 {
+		end := min(start+7, len(tokens))
+		chunk := r.item(seq, start, tokens[start:end], r.table(1))
+		chunk.Hidden, chunk.Logits = got[start*size:end*size], nil
+		other := r.item(r.sequence(), 0, tokens[:3], r.table(2))
+		if err := r.step(chunk, other); err != nil {
+			return err
+		}
+		r.exec.Release(other.Seq)
+	}
+	if err := same(states, got); err != nil {
+		return fmt.Errorf("in chunks: %w", err)
+	}
+	if slices.Equal(states[:size], states[size:2*size]) {
+		return errors.New("two tokens have the same state")
+	}
+	return nil
+}

@@ -56,6 +56,8 @@ func (e *Executor) check(it *infer.Item) error {
 		return fmt.Errorf("tokens from position %d where %d are computed", it.Start, computed)
 	case len(it.Blocks)*e.cfg.BlockTokens < end:
 		return fmt.Errorf("%d blocks do not hold %d positions", len(it.Blocks), end)
+	case it.Hidden != nil && len(it.Hidden) != len(it.Tokens)*HiddenSize:
+		return fmt.Errorf("room for %d floats of %d hidden states", len(it.Hidden), len(it.Tokens))
 	case it.Logits != nil && len(it.Logits) != len(e.vocab.pieces):
 		return fmt.Errorf("room for %d logits of %d", len(it.Logits), len(e.vocab.pieces))
 	}

@@ -1,6 +1,11 @@
 package haikutest
 
-import "strings"
+import (
+	"math"
+	"strings"
+
+	"github.com/intelliparadigm/haiku/infer"
+)
 
 // sequence is what an Executor remembers of one. The token after each position
 // follows from the tokens up to there, and from nothing else.
@@ -11,7 +16,23 @@ type sequence struct {
 	answer  []int32 // what the script says after mark, once it has been asked
 	sampled bool    // it has yielded logits
 	step    int     // the number of its last step
+
+	adapterID infer.AdapterID
+	scale     float32
+	adapter   *fakeAdapter // nil where it has no effect
 }
+
+// seed begins the hash of a sequence's tokens.
+func (s *sequence) seed() uint64 {
+	hash := uint64(14695981039346656037)
+	if s.adapter != nil {
+		hash ^= s.adapter.print ^ uint64(math.Float32bits(s.scale))
+	}
+	return hash
+}
+
+// mixed adds a token to a hash.
+func mixed(hash uint64, id int32) uint64 { return (hash ^ uint64(id)) * 1099511628211 }
 
 // write puts tokens at the positions from start on and drops what came after.
 func (s *sequence) write(start int, tokens []int32) {
@@ -49,9 +70,9 @@ func (e *Executor) logits(dst []float32, s *sequence) {
 	clear(dst)
 	made := s.made()
 	if made < 0 {
-		hash := uint64(14695981039346656037)
+		hash := s.seed()
 		for _, id := range s.tokens {
-			hash = (hash ^ uint64(id)) * 1099511628211
+			hash = mixed(hash, id)
 		}
 		dst[uint64(byteToken)+hash>>20%256] = 20
 		dst[uint64(byteToken)+hash>>40%256] += 10
@@ -69,6 +90,9 @@ func (e *Executor) logits(dst []float32, s *sequence) {
 
 // script is the whole answer of a sequence, with the token that ends it.
 func (e *Executor) script(s *sequence) []int32 {
+	if s.adapter != nil {
+		return e.vocab.answer([]string{s.adapter.name})
+	}
 	if e.cfg.Answer == nil {
 		return []int32{eosToken}
 	}

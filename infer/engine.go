@@ -44,12 +44,17 @@ type Engine struct {
 	text   *prompter
 	unload func() error // closes what the executor's weights lie in
 
-	mu      sync.Mutex
-	life    engineLife
-	queue   []*job
-	active  int           // jobs submitted and not done
-	idle    chan struct{} // closed when no job is left after draining began
-	live    int           // jobs of the running step that somebody waits for
+	mu     sync.Mutex
+	life   engineLife
+	queue  []*job
+	active int           // jobs submitted and not done
+	idle   chan struct{} // closed when no job is left after draining began
+	live   int           // jobs of the running step that somebody waits for
+
+	adapters    map[string]*adapter // those being loaded too
+	lastAdapter AdapterID
+	loads       sync.WaitGroup // of adapters, begun while accepting
+
 	stepCtx context.Context
 	cancel  context.CancelFunc // of stepCtx
 
@@ -124,10 +129,9 @@ func (e *Engine) Name() string { return e.opts.Name }
 // Spec describes the executor.
 func (e *Engine) Spec() Spec { return e.spec }
 
-// Models lists the one model the engine serves.
-func (e *Engine) Models() []haiku.ModelInfo {
-	return []haiku.ModelInfo{{ID: e.opts.Name, OwnedBy: "haiku", ContextTokens: e.spec.ContextTokens}}
-}
+// HasChatTemplate reports whether the model can answer messages; without a
+// template it only continues prompts.
+func (e *Engine) HasChatTemplate() bool { return e.text.template != nil }
 
 // StreamMemory is where the streams of this engine keep their rings: memory of
 // the executor's choice if it has a method of this name, else the Go heap.
@@ -141,9 +145,21 @@ func (e *Engine) StreamMemory() haiku.Memory {
 // Generate answers req. Prompts are made on the caller's goroutine; the rest
 // happens in the loop. See [haiku.Model] for the contract.
 func (e *Engine) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
+	a, err := e.use(req)
+	if err != nil {
+		return err
+	}
+	defer e.done(a)
 	j, err := e.newJob(ctx, w, req)
 	if err != nil {
 		return err
+	}
+	if a != nil {
+		j.adapter, j.adapterScale = a.id, 1
+		if s := req.AdapterScale; s != nil {
+			j.adapterScale = float32(*s)
+		}
+		w.SetModel(a.name)
 	}
 	if err := e.submit(j); err != nil {
 		return err
@@ -162,9 +178,6 @@ func (e *Engine) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku
 }
 
 func (e *Engine) newJob(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) (*job, error) {
-	if req.Model != "" && req.Model != e.opts.Name {
-		return nil, haiku.ErrModelNotFound.With("model", "the model %q does not exist", clip(req.Model))
-	}
 	if err := e.text.check(req); err != nil {
 		return nil, err
 	}
@@ -315,19 +328,8 @@ func (e *Engine) Close() error {
 		e.mu.Unlock()
 		e.poke()
 		<-e.stopped
+		e.loads.Wait()
 		e.closeErr = errors.Join(e.exec.Close(), e.unload())
 	})
 	return e.closeErr
 }
-
-// clip keeps what a client sent short before it is shown.
-func clip(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "…"
-	}
-	return s
-}
-
-// HasChatTemplate reports whether the model can answer messages; without a
-// template it only continues prompts.
-func (e *Engine) HasChatTemplate() bool { return e.text.template != nil }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/intelliparadigm/haiku"
 	"github.com/intelliparadigm/haiku/cpu"
@@ -106,4 +107,23 @@ func ExampleOptions() {
 	fmt.Println(haiku.ErrorFrom(err).Status, err)
 	// Output:
 	// 400 haiku: at most 4 choices can be asked for (n)
+}
+
+// Adapters come and go while the engine runs; a request asks for one by its
+// name, as it asks for a model.
+func ExampleEngine_LoadAdapter() {
+	engine, err := infer.Options{Name: "base"}.OpenBytes(tinymodel.GGUF(), cpu.New())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer engine.Close()
+	err = engine.LoadAdapter(context.Background(), "poet", "poet.lora.gguf")
+	fmt.Println(errors.Is(err, fs.ErrNotExist))
+	for _, m := range engine.Models() {
+		fmt.Println(m.ID, m.Parent)
+	}
+	// Output:
+	// true
+	// base
 }

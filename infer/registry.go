@@ -54,32 +54,70 @@ func (r *Registry) Lookup(name string) (haiku.Model, bool) {
 // Generate passes req on. The model is not told the name it was found under,
 // which may be an alias; it reports its own.
 func (r *Registry) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
-	m, ok := r.Lookup(req.Model)
-	if !ok {
-		return haiku.ErrModelNotFound.With("model", "the model %q does not exist", clip(req.Model))
-	}
 	inner := *req
-	inner.Model = ""
+	m, ok := r.Lookup(req.Model)
+	if ok {
+		inner.Model = ""
+	} else if m, ok = r.adapted(req.Model); !ok {
+		return haiku.ModelNotFound(req.Model)
+	}
 	w.SetModel(req.Model)
 	return m.Generate(ctx, w, &inner)
 }
 
-// Models lists the names in alphabetical order, with what their models tell.
-func (r *Registry) Models() []haiku.ModelInfo {
+// adapted returns the model that lists name as one of its adapters. Of several
+// it is the first in the order of their own names.
+func (r *Registry) adapted(name string) (haiku.Model, bool) {
+	models := r.all()
+	for _, own := range slices.Sorted(maps.Keys(models)) {
+		if slices.ContainsFunc(adaptersOf(models[own]), func(a haiku.ModelInfo) bool { return a.ID == name }) {
+			return models[own], true
+		}
+	}
+	return nil, false
+}
+
+// all returns the models by name. They are asked without the lock: a model may
+// ask the registry in turn.
+func (r *Registry) all() map[string]haiku.Model {
 	r.mu.RLock()
-	models := maps.Clone(r.models)
-	r.mu.RUnlock() // a model may ask the registry in turn
-	list := make([]haiku.ModelInfo, 0, len(models))
+	defer r.mu.RUnlock()
+	return maps.Clone(r.models)
+}
+
+// adaptersOf returns what m lists as adapters of another model.
+func adaptersOf(m haiku.Model) []haiku.ModelInfo {
+	l, ok := haiku.ModelAs[haiku.Lister](m)
+	if !ok {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(l.Models()), func(i haiku.ModelInfo) bool { return i.Parent == "" })
+}
+
+// Models lists the names in alphabetical order, with what their models tell,
+// and the adapters of each that have not a name of their own here.
+func (r *Registry) Models() []haiku.ModelInfo {
+	models := r.all()
+	byName := make(map[string]haiku.ModelInfo, len(models))
+	for _, name := range slices.Sorted(maps.Keys(models)) {
+		m := models[name]
+		for _, a := range adaptersOf(m) {
+			if _, taken := byName[a.ID]; !taken {
+				a.Parent = name
+				byName[a.ID] = a
+			}
+		}
+	}
 	for name, m := range models {
 		info := haiku.ModelInfo{OwnedBy: "haiku"}
 		if l, ok := haiku.ModelAs[haiku.Lister](m); ok {
-			if models := l.Models(); len(models) == 1 {
-				info = models[0]
+			bases := slices.DeleteFunc(slices.Clone(l.Models()), func(i haiku.ModelInfo) bool { return i.Parent != "" })
+			if len(bases) == 1 {
+				info = bases[0]
 			}
 		}
 		info.ID = name
-		list = append(list, info)
+		byName[name] = info
 	}
-	slices.SortFunc(list, func(a, b haiku.ModelInfo) int { return strings.Compare(a.ID, b.ID) })
-	return list
+	return slices.SortedFunc(maps.Values(byName), func(a, b haiku.ModelInfo) int { return strings.Compare(a.ID, b.ID) })
 }

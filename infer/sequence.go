@@ -17,6 +17,9 @@ type job struct {
 	limit  int     // most tokens of prompt and answer together, per choice
 	seed   uint64
 
+	adapter      AdapterID // 0 for none
+	adapterScale float32
+
 	room atomic.Uint32 // counts the reader's notices that there is room again
 
 	queued   bool // guarded by Engine.mu: waits for admission
@@ -72,7 +75,10 @@ func (s *sequence) demand() demand {
 // item is the sequence's share of a step. Logits are wanted once the share
 // reaches the last token there is.
 func (s *sequence) item(tokens int, logits []float32) Item {
-	it := Item{Seq: s.id, Start: s.computed, Tokens: s.tokens[s.computed : s.computed+tokens], Blocks: s.blocks}
+	it := Item{
+		Seq: s.id, Start: s.computed, Tokens: s.tokens[s.computed : s.computed+tokens], Blocks: s.blocks,
+		Adapter: s.job.adapter, AdapterScale: s.job.adapterScale,
+	}
 	if s.computed+tokens == len(s.tokens) {
 		it.Logits = logits
 	}

@@ -78,6 +78,7 @@ func outOfBounds(r *haiku.Request) error {
 		"presence_penalty":   within(s.PresencePenalty, -2, 2),
 		"frequency_penalty":  within(s.FrequencyPenalty, -2, 2),
 		"repetition_penalty": within(s.RepetitionPenalty, 0, 10),
+		"adapter_scale":      r.AdapterScale == nil || within(*r.AdapterScale, -10, 10),
 		"top_logprobs":       r.TopLogprobs >= 0 && r.TopLogprobs <= 20 && (r.Logprobs || r.TopLogprobs == 0),
 		"logit_bias":         len(s.LogitBias) <= 1024,
 		"stop":               len(r.Stop) <= 4 && !slices.ContainsFunc(r.Stop, func(s string) bool { return !text(s, 1024) }),

@@ -2,7 +2,6 @@ package openai
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/intelliparadigm/haiku"
 )
@@ -81,7 +80,7 @@ func Models() haiku.InferenceHandler {
 			list.Data = append(list.Data, m)
 		}
 		if id != "" {
-			c.AbortWithError(haiku.ErrModelNotFound.With("model", "the model %q does not exist", clip(id)))
+			c.AbortWithError(haiku.ModelNotFound(id))
 			return
 		}
 		c.JSON(http.StatusOK, list)
@@ -94,12 +93,4 @@ func listed(c *haiku.Context) []haiku.ModelInfo {
 		return l.Models()
 	}
 	return nil
-}
-
-// clip keeps what a client sent short before it is shown.
-func clip(s string) string {
-	if len(s) > 64 {
-		return strings.ToValidUTF8(s[:64], "") + "…"
-	}
-	return s
 }

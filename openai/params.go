@@ -23,6 +23,8 @@ const (
 	maxMessages   = 4 << 10
 	maxTopLogprob = 20
 	maxTemp       = 2
+
+	maxAdapterScale = 10 // either way
 )
 
 // Params are the parameters that both kinds of completion share. A nil pointer
@@ -43,6 +45,9 @@ type Params struct {
 	FrequencyPenalty  *float64           `json:"frequency_penalty,omitzero"`  // -2 to 2
 	RepetitionPenalty *float64           `json:"repetition_penalty,omitzero"` // above 0, to 10; 1 changes nothing
 	LogitBias         map[string]float64 `json:"logit_bias,omitzero"`         // token id → -100 to 100
+	// AdapterScale is this API's own: how strongly the adapter that is the
+	// model takes effect, -10 to 10, default 1.
+	AdapterScale *float64 `json:"adapter_scale,omitzero"`
 }
 
 // StreamOptions says what a stream carries besides the answer.
@@ -87,6 +92,10 @@ func (p *Params) apply(req *haiku.Request) error {
 		return invalid("stream_options", "stream_options is only allowed when stream is true")
 	}
 	req.Model = p.Model
+	if s := p.AdapterScale; s != nil && !(*s >= -maxAdapterScale && *s <= maxAdapterScale) {
+		return invalid("adapter_scale", "adapter_scale must lie from -%d to %d", maxAdapterScale, maxAdapterScale)
+	}
+	req.AdapterScale = p.AdapterScale
 	if err := p.applyLimits(req); err != nil {
 		return err
 	}

@@ -50,6 +50,7 @@ func TestParametersOutOfBoundsAreNamed(t *testing.T) {
 		"presence_penalty":   {"-2.1", "3"},
 		"frequency_penalty":  {"-2.1", "3"},
 		"repetition_penalty": {"0", "-1", "11"},
+		"adapter_scale":      {"-10.1", "1e9", "-1e308"},
 		"seed":               {"9223372036854775808", "1.5", `"7"`},
 		"stop":               {"5", "{}", `["a","b","c","d","e"]`, manyStops()},
 		"stop[0]":            {`[""]`, `""`, `"` + strings.Repeat("x", 1025) + `"`, "[7]"},
@@ -183,6 +184,10 @@ func TestARequestIsTranslatedInFull(t *testing.T) {
 	}, decoded(t, `{"model":"frog","n":2,"max_completion_tokens":9,"stop":["a","b"],"logprobs":true,"top_logprobs":3,
 		"messages":[{"role":"developer","content":"be brief"},{"role":"user","name":"ann","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]},{"role":"assistant","content":""}],
 		"temperature":0,"top_p":0.5,"top_k":4,"min_p":0.1,"seed":-7,"presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.1,"logit_bias":{"5":-100}}`))
+	half := 0.5
+	require.Equal(t, &haiku.Request{
+		Model: "poet", AdapterScale: &half, Messages: []haiku.Message{{Role: "user", Content: "hi"}}, Sampling: haiku.Sampling{Temperature: 1},
+	}, decoded(t, `{"model":"poet","adapter_scale":0.5,`+hi+`}`))
 }
 
 func TestWhatIsAbsentNullOrHarmlessHasTheDefault(t *testing.T) {

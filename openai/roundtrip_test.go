@@ -41,6 +41,7 @@ func drawParams(t *rapid.T) Params {
 		PresencePenalty:   optional(t, "presence_penalty", number(-2, 2)),
 		FrequencyPenalty:  optional(t, "frequency_penalty", number(-2, 2)),
 		RepetitionPenalty: optional(t, "repetition_penalty", number(0.01, 10)),
+		AdapterScale:      optional(t, "adapter_scale", number(-10, 10)),
 	}
 	for id, bias := range rapid.MapOf(rapid.Int32Min(0), number(-100, 100)).Draw(t, "logit_bias") {
 		if p.LogitBias == nil {

@@ -1,0 +1,199 @@
+package infer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/internal/lora"
+)
+
+// ErrAdapter is matched by errors of [Engine.AddAdapter] and
+// [Engine.RemoveAdapter] about the name: it is taken, unknown or no name.
+var ErrAdapter = errors.New("infer: adapter")
+
+// OpenAdapter reads a low-rank adapter: a GGUF file, or what PEFT has written,
+// by the path of its folder or of its safetensors file. Nothing is kept open.
+func OpenAdapter(path string) (*AdapterFile, error) { return lora.Open(path) }
+
+// maxAdapterScale bounds a request's own scale: ten times an adapter is beyond
+// what any is trained for.
+const maxAdapterScale = 10
+
+// maxAdapterName bounds the name of an adapter, in bytes.
+const maxAdapterName = 256
+
+// adapter is one that requests may ask for by its name.
+type adapter struct {
+	name    string
+	id      AdapterID
+	created int64 // Unix seconds
+
+	// The rest is guarded by Engine.mu.
+	loading bool
+	users   int  // requests that use it
+	removed bool // it is unloaded when the last of them ends
+}
+
+// LoadAdapter reads the adapter at path, as [OpenAdapter] does, and adds it
+// under name.
+func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
+	file, err := OpenAdapter(path)
+	if err != nil {
+		return fmt.Errorf("infer: adapter %q: %w", name, err)
+	}
+	return e.AddAdapter(ctx, name, file)
+}
+
+// AddAdapter makes an adapter available: a request whose Model is name is
+// answered by the engine's model with it. It may be called at any time, by any
+// goroutine; requests go on meanwhile.
+//
+// Errors match [ErrAdapter] for a name that is taken, also by a load that is
+// under way, [ErrUnsupportedModel] for an adapter that does not fit or an
+// executor that knows none, [ErrClosed] after Close, or come from the executor.
+// A failed load leaves nothing behind.
+func (e *Engine) AddAdapter(ctx context.Context, name string, file *AdapterFile) error {
+	exec, able := e.exec.(AdapterExecutor)
+	switch {
+	case !able:
+		return fmt.Errorf("infer: adapter %q: %w: executor %s applies none", name, ErrUnsupportedModel, e.spec.Name)
+	case file == nil || name == "" || len(name) > maxAdapterName || !utf8.ValidString(name):
+		return fmt.Errorf("%w: %.40q is no name for one, or there is no file", ErrAdapter, name)
+	}
+	a, err := e.reserve(name)
+	if err != nil {
+		return err
+	}
+	defer e.loads.Done()
+	err = loadAdapter(ctx, exec, a.id, file)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a.loading = false
+	if err != nil {
+		delete(e.adapters, name)
+		return fmt.Errorf("infer: adapter %q: %w", name, err)
+	}
+	return nil
+}
+
+// reserve takes a name for an adapter that is about to be loaded.
+func (e *Engine) reserve(name string) (*adapter, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.life != accepting:
+		return nil, fmt.Errorf("infer: adapter %q: %w", name, ErrClosed)
+	case name == e.opts.Name || e.adapters[name] != nil:
+		return nil, fmt.Errorf("%w: the name %q is taken", ErrAdapter, name)
+	}
+	e.lastAdapter++
+	a := &adapter{name: name, id: e.lastAdapter, created: time.Now().Unix(), loading: true}
+	if e.adapters == nil {
+		e.adapters = make(map[string]*adapter)
+	}
+	e.adapters[name] = a
+	e.loads.Add(1)
+	return a, nil
+}
+
+// loadAdapter keeps an executor's panic over a strange file from the host.
+func loadAdapter(ctx context.Context, exec AdapterExecutor, id AdapterID, file *AdapterFile) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &haiku.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return exec.LoadAdapter(ctx, id, file)
+}
+
+// RemoveAdapter makes name unknown at once. Requests that run with the adapter
+// go on; its memory is freed when the last of them has ended. The name can be
+// used again right away. Errors match [ErrAdapter] for a name that is not
+// there, or still being loaded.
+func (e *Engine) RemoveAdapter(name string) error {
+	e.mu.Lock()
+	a := e.adapters[name]
+	if a == nil || a.loading {
+		e.mu.Unlock()
+		return fmt.Errorf("%w: there is none called %.40q", ErrAdapter, name)
+	}
+	delete(e.adapters, name)
+	a.removed = true
+	idle := a.users == 0
+	e.mu.Unlock()
+	if idle {
+		e.unloadAdapter(a.id)
+	}
+	return nil
+}
+
+// use returns the adapter that req asks for, nil for the model itself. It is
+// kept until done is called with it.
+func (e *Engine) use(req *haiku.Request) (*adapter, error) {
+	if req.Model == "" || req.Model == e.opts.Name {
+		if req.AdapterScale != nil {
+			return nil, haiku.ErrInvalidRequest.With("adapter_scale", "adapter_scale needs an adapter as the model")
+		}
+		return nil, nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.adapters[req.Model]
+	if a == nil || a.loading {
+		return nil, haiku.ModelNotFound(req.Model)
+	}
+	if s := req.AdapterScale; s != nil && !(math.Abs(*s) <= maxAdapterScale) {
+		return nil, haiku.ErrInvalidRequest.With("adapter_scale", "adapter_scale must lie from -%d to %d", maxAdapterScale, maxAdapterScale)
+	}
+	a.users++
+	return a, nil
+}
+
+// done ends the use of an adapter, or of none.
+func (e *Engine) done(a *adapter) {
+	if a == nil {
+		return
+	}
+	e.mu.Lock()
+	a.users--
+	last := a.users == 0 && a.removed
+	e.mu.Unlock()
+	if last {
+		e.unloadAdapter(a.id)
+	}
+}
+
+func (e *Engine) unloadAdapter(id AdapterID) {
+	defer func() {
+		if v := recover(); v != nil {
+			e.opts.Logger.Error("haiku: the executor panicked in UnloadAdapter", "panic", v)
+		}
+	}()
+	e.exec.(AdapterExecutor).UnloadAdapter(id)
+}
+
+// Models lists the engine's model and, in alphabetical order, the adapters that
+// requests may ask for.
+func (e *Engine) Models() []haiku.ModelInfo {
+	base := haiku.ModelInfo{ID: e.opts.Name, OwnedBy: "haiku", ContextTokens: e.spec.ContextTokens}
+	list := []haiku.ModelInfo{base}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name, a := range e.adapters {
+		if !a.loading {
+			info := base
+			info.ID, info.Parent, info.Created = name, base.ID, a.created
+			list = append(list, info)
+		}
+	}
+	slices.SortFunc(list[1:], func(a, b haiku.ModelInfo) int { return strings.Compare(a.ID, b.ID) })
+	return list
+}
