@@ -32,7 +32,7 @@ const (
 	client      = "github.com/openai/openai-go/v3"
 )
 
-var public = []string{".", "openai", "infer", "cpu", "haikutest", "tinymodel"}
+var public = []string{".", "openai", "infer", "cpu", "haikutest", "model2vec", "tinymodel"}
 
 // arrows is the only place where an import between packages, or of another
 // module, is allowed. A package in "internal" never imports one above it.
@@ -42,6 +42,7 @@ var arrows = map[string]edges{
 	"infer":     {code: []string{".", "internal/gguf", "internal/lora", "internal/tokenizer", "internal/chattemplate"}, tests: public},
 	"cpu":       {code: []string{"infer", "internal/gguf", "internal/lora", "internal/model", "internal/simd"}, tests: append([]string{"internal/tokenizer"}, public...)},
 	"haikutest": {code: []string{".", "infer"}, tests: public},
+	"model2vec": {code: []string{".", "internal/safetensors", "internal/tokenizer"}},
 	"tinymodel": {tests: append([]string{"internal/gguf", "internal/model"}, public...)},
 
 	"internal/ring":         {},

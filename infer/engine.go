@@ -161,11 +161,18 @@ func (e *Engine) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku
 		}
 		w.SetModel(a.name)
 	}
+	err = e.run(j)
+	w.SetUsage(j.usage)
+	return err
+}
+
+// run submits j and waits for its end.
+func (e *Engine) run(j *job) error {
 	if err := e.submit(j); err != nil {
 		return err
 	}
 	noticed := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
+	stop := context.AfterFunc(j.ctx, func() {
 		defer close(noticed)
 		e.abandon(j)
 	})
@@ -173,7 +180,6 @@ func (e *Engine) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku
 	if !stop() {
 		<-noticed
 	}
-	w.SetUsage(j.usage)
 	return j.err
 }
 

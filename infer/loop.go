@@ -18,13 +18,15 @@ type loopState struct {
 	visit   []*sequence // reused by settle
 	lastSeq SeqID
 
-	demands []demand
-	shares  []int
-	logits  [][]float32 // [item][vocab], rows made when first needed
-	batch   Batch       // the step that runs
-	members []*sequence // members[i] owns batch.Items[i]
-	alone   int         // -1, or the item to be computed next in a batch that failed as a whole
-	tmp     scratch
+	demands    []demand
+	shares     []int
+	logits     [][]float32 // [item][vocab], rows made when first needed
+	hidden     []float32   // [MaxBatchTokens][HiddenSize], made when first needed
+	hiddenUsed int         // rows of hidden that items of the step have
+	batch      Batch       // the step that runs
+	members    []*sequence // members[i] owns batch.Items[i]
+	alone      int         // -1, or the item to be computed next in a batch that failed as a whole
+	tmp        scratch
 }
 
 func newLoopState(spec Spec) loopState {
@@ -143,8 +145,10 @@ func (e *Engine) newSequence(j *job, choice int) *sequence {
 	blocks, _ := e.blocks.take(e.blocks.need(j.limit)) // admit has counted them
 	s := &sequence{
 		id: e.lastSeq, job: j, choice: choice, blocks: blocks,
-		tokens:  append(make([]int32, 0, min(j.limit, len(j.prompt)+64)), j.prompt...),
-		sampler: newSampler(j.req.Sampling, j.seed, choice, j.prompt),
+		tokens: append(make([]int32, 0, min(j.limit, len(j.prompt)+64)), j.prompt...),
+	}
+	if j.req != nil {
+		s.sampler = newSampler(j.req.Sampling, j.seed, choice, j.prompt)
 	}
 	j.seqs = append(j.seqs, s)
 	return s
@@ -157,12 +161,23 @@ func (e *Engine) prepare() bool {
 		e.demands = append(e.demands, s.demand())
 	}
 	e.shares = plan(e.shares, e.demands, e.opts.MaxBatchTokens)
-	e.batch.Items = e.batch.Items[:0]
+	e.batch.Items, e.hiddenUsed = e.batch.Items[:0], 0
+	rows := 0 // of logits
 	for i, tokens := range e.shares {
-		if tokens > 0 {
-			e.batch.Items = append(e.batch.Items, e.running[i].item(tokens, e.logitsRow(len(e.members))))
-			e.members = append(e.members, e.running[i])
+		if tokens == 0 {
+			continue
 		}
+		s := e.running[i]
+		it := s.item(tokens)
+		switch {
+		case s.job.sum != nil:
+			it.Hidden = e.hiddenRows(tokens)
+		case s.computed+tokens == len(s.tokens): // the last token there is
+			it.Logits = e.logitsRow(rows)
+			rows++
+		}
+		e.batch.Items = append(e.batch.Items, it)
+		e.members = append(e.members, s)
 	}
 	return len(e.members) > 0
 }
@@ -186,7 +201,10 @@ func (e *Engine) sampleAll() {
 			continue
 		}
 		s.computed += len(item.Tokens)
-		if item.Logits != nil {
+		switch {
+		case item.Hidden != nil:
+			e.pool(s, item.Hidden)
+		case item.Logits != nil:
 			e.guarded(s, func() { e.sample(s, item.Logits) })
 		}
 	}

@@ -65,6 +65,29 @@ func (r *Registry) Generate(ctx context.Context, w *haiku.StreamWriter, req *hai
 	return m.Generate(ctx, w, &inner)
 }
 
+// Embed passes req on, as Generate does. A model that makes no embeddings is an
+// error for the client.
+func (r *Registry) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (*haiku.Embeddings, error) {
+	inner := *req
+	m, ok := r.Lookup(req.Model)
+	if ok {
+		inner.Model = ""
+	} else if m, ok = r.adapted(req.Model); !ok {
+		return nil, haiku.ModelNotFound(req.Model)
+	}
+	embedder, able := haiku.ModelAs[haiku.Embedder](m)
+	if !able {
+		return nil, haiku.ErrUnsupported.With("model", "this model makes no embeddings")
+	}
+	out, err := embedder.Embed(ctx, &inner)
+	if out != nil && req.Model != "" {
+		named := *out
+		named.Model = req.Model
+		out = &named
+	}
+	return out, err
+}
+
 // adapted returns the model that lists name as one of its adapters. Of several
 // it is the first in the order of their own names.
 func (r *Registry) adapted(name string) (haiku.Model, bool) {

@@ -20,6 +20,10 @@ type job struct {
 	adapter      AdapterID // 0 for none
 	adapterScale float32
 
+	// sum is nil for a generation. For an embedding, which has neither w nor
+	// req, it belongs to the loop: the sum of all hidden states, [HiddenSize].
+	sum []float64
+
 	room atomic.Uint32 // counts the reader's notices that there is room again
 
 	queued   bool // guarded by Engine.mu: waits for admission
@@ -72,15 +76,10 @@ func (s *sequence) demand() demand {
 	}
 }
 
-// item is the sequence's share of a step. Logits are wanted once the share
-// reaches the last token there is.
-func (s *sequence) item(tokens int, logits []float32) Item {
-	it := Item{
+// item is the sequence's share of a step, without what is wanted of it.
+func (s *sequence) item(tokens int) Item {
+	return Item{
 		Seq: s.id, Start: s.computed, Tokens: s.tokens[s.computed : s.computed+tokens], Blocks: s.blocks,
 		Adapter: s.job.adapter, AdapterScale: s.job.adapterScale,
 	}
-	if s.computed+tokens == len(s.tokens) {
-		it.Logits = logits
-	}
-	return it
 }

@@ -263,3 +263,29 @@ func TestTheOfficialNodeClient(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
+
+func TestTheOfficialClientEmbeds(t *testing.T) {
+	c := client(t, serve(t))
+	texts := []string{"autumn wind", "the old pond"}
+	embed := func(format official.EmbeddingNewParamsEncodingFormat) *official.CreateEmbeddingResponse {
+		out, err := c.Embeddings.New(t.Context(), official.EmbeddingNewParams{
+			Model: "haiku-tiny", Input: official.EmbeddingNewParamsInputUnion{OfArrayOfStrings: texts}, EncodingFormat: format,
+		})
+		require.NoError(t, err)
+		return out
+	}
+	out := embed(official.EmbeddingNewParamsEncodingFormatFloat)
+	require.Len(t, out.Data, 2)
+	require.Len(t, out.Data[1].Embedding, 128)
+	require.EqualValues(t, 1, out.Data[1].Index)
+	require.NotEqual(t, out.Data[0].Embedding, out.Data[1].Embedding)
+	require.Positive(t, out.Usage.PromptTokens)
+	require.Equal(t, "haiku-tiny", out.Model)
+	_, err := c.Embeddings.New(t.Context(), official.EmbeddingNewParams{
+		Model: "haiku-tiny", Input: official.EmbeddingNewParamsInputUnion{OfString: official.String("x")}, Dimensions: official.Int(7),
+	})
+	var refused *official.Error
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, http.StatusBadRequest, refused.StatusCode)
+	require.Equal(t, "dimensions", refused.Param)
+}

@@ -53,7 +53,7 @@ func (p *Prompt) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		p.many = true
 	}
 	var err error
-	p.Tokens, err = readTokens(dec)
+	p.Tokens, err = readTokens(dec, promptError)
 	return err
 }
 
@@ -67,7 +67,7 @@ func (p *Prompt) readOne(dec *jsontext.Decoder) error {
 			err = json.UnmarshalDecode(dec, &one.Text)
 		case '[':
 			if _, err = dec.ReadToken(); err == nil {
-				one.Tokens, err = readTokens(dec)
+				one.Tokens, err = readTokens(dec, promptError)
 			}
 		default:
 			err = promptError()
@@ -84,8 +84,9 @@ func (p *Prompt) readOne(dec *jsontext.Decoder) error {
 	return err
 }
 
-// readTokens reads the rest of an array of token ids.
-func readTokens(dec *jsontext.Decoder) ([]int32, error) {
+// readTokens reads the rest of an array of token ids; wrong is the error for
+// anything else.
+func readTokens(dec *jsontext.Decoder, wrong func() error) ([]int32, error) {
 	tokens := []int32{}
 	for {
 		tok, err := dec.ReadToken()
@@ -95,11 +96,11 @@ func readTokens(dec *jsontext.Decoder) ([]int32, error) {
 		case tok.Kind() == ']':
 			return tokens, nil
 		case tok.Kind() != '0':
-			return nil, promptError()
+			return nil, wrong()
 		}
 		id, err := strconv.ParseInt(tok.String(), 10, 32)
 		if err != nil {
-			return nil, promptError()
+			return nil, wrong()
 		}
 		tokens = append(tokens, int32(id))
 	}

@@ -7,13 +7,14 @@ import (
 )
 
 // Handler serves the API of model, to be mounted at /v1/: chat completions,
-// completions and models. The middleware is put around every route, the first
+// completions, embeddings and models. The middleware is put around every route, the first
 // outermost.
 func Handler(model haiku.Model, mw ...haiku.Middleware) http.Handler {
 	mux := haiku.New()
 	mux.Use(append([]haiku.Middleware{haiku.Provide(model)}, mw...)...)
 	mux.Register("POST /v1/chat/completions", ChatCompletions())
 	mux.Register("POST /v1/completions", Completions())
+	mux.Register("POST /v1/embeddings", Embeddings())
 	mux.Register("GET /v1/models", Models())
 	mux.Register("GET /v1/models/{id...}", Models())
 	return mux

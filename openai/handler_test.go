@@ -61,7 +61,7 @@ func TestMethodsThatAreNotServed(t *testing.T) {
 		{"OPTIONS", chatPath, 405, "POST"}, {"HEAD", chatPath, 405, "POST"}, {"PUT", completionPath, 405, "POST"},
 		{"POST", "/v1/models", 405, "GET, HEAD"}, {"DELETE", "/v1/models/x", 405, "GET, HEAD"},
 		{"HEAD", "/v1/models", 200, ""}, {"HEAD", "/v1/models/x", 404, ""},
-		{"POST", "/v1/embeddings", 404, ""}, {"POST", "/v1/chat/completions/", 404, ""},
+		{"GET", "/v1/embeddings", 405, "POST"}, {"POST", "/v1/responses", 404, ""}, {"POST", "/v1/chat/completions/", 404, ""},
 	} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))

@@ -56,6 +56,19 @@ test('completions, streamed and whole', async () => {
   assert.equal(text, whole.choices[0].text);
 });
 
+test('embeddings, which this client asks for in base64', async () => {
+  const input = ['autumn wind', 'the old pond'];
+  const packed = await client.embeddings.create({ model: 'haiku-tiny', input });
+  const plain = await client.embeddings.create({ model: 'haiku-tiny', input, encoding_format: 'float' });
+  assert.equal(packed.data.length, 2);
+  assert.equal(packed.data[1].embedding.length, 128);
+  for (const i of [0, 1]) {
+    const floats = plain.data[i].embedding;
+    packed.data[i].embedding.forEach((x, d) => assert.ok(Math.abs(x - floats[d]) < 1e-6));
+  }
+  await assert.rejects(client.embeddings.create({ model: 'haiku-tiny', input: '' }), OpenAI.BadRequestError);
+});
+
 test('models are listed and found', async () => {
   const ids = [];
   for await (const model of client.models.list()) ids.push(model.id);
