@@ -103,6 +103,10 @@ type Payload interface {
 
 // Sampling says how a token is chosen from the logits. The zero value is
 // greedy decoding: always the most probable token.
+//
+// The steps are taken in this order: repetition, presence and frequency
+// penalty, bias, mask, temperature, top-k, top-p, min-p, typical. Each cut works
+// on what the one before it has left, renormalised.
 type Sampling struct {
 	// Temperature divides the logits; 0 is greedy. OpenAI's default is 1.
 	Temperature float64
@@ -113,6 +117,9 @@ type Sampling struct {
 	TopP float64
 	// MinP drops tokens less probable than MinP times the best; 0 drops none.
 	MinP float64
+	// TypicalP keeps the tokens whose information content is nearest to the
+	// entropy until their probabilities reach P, in (0,1]; 0 and 1 keep all.
+	TypicalP float64
 	// Seed makes the choice repeatable: a token depends on the seed, the
 	// choice's index and the position alone. Nil draws a seed per request.
 	Seed *uint64
@@ -124,7 +131,27 @@ type Sampling struct {
 	RepetitionPenalty float64
 	// LogitBias is added to the logits of the given tokens.
 	LogitBias map[int32]float32
+	// Mask, when not nil, are the only tokens that may be chosen. A token that
+	// ends an answer has to be among them, or MaxTokens ends it. It is not
+	// changed while the request runs.
+	Mask TokenMask
 }
+
+// TokenMask is a set of tokens: bit id%64 of element id/64 is token id's.
+type TokenMask []uint64
+
+// NewTokenMask returns an empty set for a vocabulary of so many tokens.
+func NewTokenMask(vocab int) TokenMask { return make(TokenMask, (vocab+63)/64) }
+
+// Allow adds tokens, which must be in the vocabulary.
+func (m TokenMask) Allow(ids ...int32) {
+	for _, id := range ids {
+		m[id/64] |= 1 << (id % 64)
+	}
+}
+
+// Allows reports whether a token of the vocabulary is in the set.
+func (m TokenMask) Allows(id int32) bool { return m[id/64]>>(id%64)&1 != 0 }
 
 // FinishReason says why a choice ended.
 type FinishReason string
@@ -159,8 +186,10 @@ type Token struct {
 }
 
 // TokenLogprob is the log-probability (natural logarithm) of a token and of
-// its alternatives in the distribution it was sampled from, after penalties,
-// bias and temperature and before truncation.
+// its alternatives in the distribution it was drawn from: after all steps of
+// [Sampling], so that tokens which were cut off are not among the alternatives.
+// Of greedy decoding it is the distribution after penalties, bias and mask at
+// temperature 1.
 type TokenLogprob struct {
 	Logprob float32
 	ID      int32

@@ -167,6 +167,7 @@ func (p *prompter) check(req *haiku.Request) error {
 		{"temperature", s.Temperature, 0, 100},
 		{"top_p", s.TopP, 0, 1},
 		{"min_p", s.MinP, 0, 1},
+		{"typical_p", s.TypicalP, 0, 1},
 		{"presence_penalty", s.PresencePenalty, -100, 100},
 		{"frequency_penalty", s.FrequencyPenalty, -100, 100},
 		{"repetition_penalty", s.RepetitionPenalty, 0, 100},
@@ -181,6 +182,14 @@ func (p *prompter) check(req *haiku.Request) error {
 	}
 	if r := s.RepetitionPenalty; r > 0 && r < minRepetitionPenalty { // logits divided by it would not be finite
 		return haiku.ErrInvalidRequest.With("repetition_penalty", "the value must be 0 or at least %v", minRepetitionPenalty)
+	}
+	if s.Mask != nil {
+		if want := len(haiku.NewTokenMask(p.vocab.Len())); len(s.Mask) != want {
+			return haiku.ErrInvalidRequest.With("mask", "the mask has %d elements, the vocabulary of %d tokens needs %d", len(s.Mask), p.vocab.Len(), want)
+		}
+		if !slices.ContainsFunc(s.Mask, func(bits uint64) bool { return bits != 0 }) {
+			return haiku.ErrInvalidRequest.With("mask", "the mask allows no token")
+		}
 	}
 	for id, bias := range s.LogitBias {
 		if id < 0 || int(id) >= p.vocab.Len() {

@@ -3,18 +3,35 @@ package infer
 import (
 	"errors"
 	"math"
-	"slices"
 
 	"github.com/intelliparadigm/haiku"
 )
 
 // errBadLogits reports logits that no distribution can be made of.
-var errBadLogits = errors.New("infer: the model's logits are not finite")
+var errBadLogits = errors.New("infer: no token is left whose logit is finite, or one is no number")
 
-// sampler chooses the tokens of one sequence. The order of the pipeline is:
-// repetition penalty, presence and frequency penalty, bias, temperature (this
-// is the distribution that log-probabilities are of), top-k, top-p, min-p,
-// draw. It belongs to the engine's loop.
+// sampler chooses the tokens of one sequence. It belongs to the engine's loop.
+//
+// The pipeline, l being the logits of one position:
+//
+//  1. repetition penalty r, on tokens of prompt and answer: l/r if l > 0, else l·r
+//  2. presence penalty and frequency penalty f, on tokens that occurred n > 0
+//     times in the answer: l - presence - f·n
+//  3. bias: l + bias
+//  4. mask: l = −∞ for tokens outside it
+//  5. temperature t: p = softmax(l/t); 0 takes the largest l and ends here
+//  6. top-k: the k largest p
+//  7. top-p: of those, renormalised, the smallest set of the largest that
+//     reaches p
+//  8. min-p: of those, the ones with at least min-p times the largest
+//  9. typical: of those, renormalised, the smallest set that reaches p of the
+//     ones whose −log p is nearest to the entropy (Meister et al. 2022)
+//  10. draw one by what is left, renormalised
+//
+// As in vLLM, and unlike llama.cpp's default, the temperature comes before the
+// cuts. Log-probabilities are those of the distribution drawn from; without a
+// temperature, of step 4's at temperature 1, since a certain choice would have
+// nothing to tell.
 type sampler struct {
 	opts      haiku.Sampling
 	seed      uint64
@@ -23,15 +40,9 @@ type sampler struct {
 	generated map[int32]int  // occurrences in the answer, kept for the other penalties only
 }
 
-// candidate is a token that may be drawn, with its share relative to the best.
-type candidate struct {
-	id    int32
-	share float64 // exp((logit-best)/temperature), in (0,1]
-}
-
 // scratch is what samplers that run one after the other reuse.
 type scratch struct {
-	candidates []candidate
+	candidates []candidate // of the last choice
 	lp         haiku.TokenLogprob
 }
 
@@ -87,10 +98,17 @@ func (s *sampler) adjust(logits []float32) {
 	for id, b := range s.opts.LogitBias {
 		logits[id] += b
 	}
+	if mask := s.opts.Mask; mask != nil {
+		for id := range logits {
+			if !mask.Allows(int32(id)) {
+				logits[id] = float32(math.Inf(-1))
+			}
+		}
+	}
 }
 
-// argmax returns the lowest id with the highest logit. Logits of −Inf forbid a
-// token; NaN, +Inf or nothing but −Inf is an error.
+// argmax returns the lowest id with the highest logit. Logits of −∞ forbid a
+// token; NaN, +∞ or nothing but −∞ is an error.
 func argmax(logits []float32) (int32, error) {
 	best := 0
 	for i, l := range logits {
@@ -106,110 +124,30 @@ func argmax(logits []float32) (int32, error) {
 	return int32(best), nil
 }
 
-// candidates appends the tokens left after truncation, in order of their ids
-// or, where something was cut, of their probability.
+// candidates appends the tokens that steps 5 to 9 leave.
 func (s *sampler) candidates(dst []candidate, logits []float32, best float32) []candidate {
-	sum := 0.0
-	for id, l := range logits {
-		share := math.Exp(float64(l-best) / s.opts.Temperature)
-		if share > 0 && share >= s.opts.MinP {
-			dst = append(dst, candidate{int32(id), share})
-		}
-		sum += share
-	}
-	topP := s.opts.TopP
-	topP = min(topP, 1)
-	cutK := s.opts.TopK > 0 && s.opts.TopK < len(dst)
-	if cutP := topP > 0 && topP < 1; !cutK && !cutP {
-		return dst
-	} else if cutP && !cutK {
-		// All tokens below this bound together are less than 1−P, so none of
-		// them is needed to reach P, and the sort is short.
-		bound := (1 - topP) * sum / float64(len(logits))
-		dst = slices.DeleteFunc(dst, func(c candidate) bool { return c.share < bound && c.share < 1 })
-	}
-	if cutK {
-		dst = bestOf(dst, s.opts.TopK)
-	}
-	slices.SortFunc(dst, func(a, b candidate) int {
-		if a.before(b) {
-			return -1
-		}
-		return 1
-	})
-	if cutK {
+	o := &s.opts
+	dst, sum := softmax(dst, logits, best, o.Temperature)
+	cutP := o.TopP > 0 && o.TopP < 1
+	switch {
+	case o.TopK > 0 && o.TopK < len(dst):
+		dst = bestOf(dst, o.TopK)
+		sortByShare(dst)
 		sum = total(dst)
+	case cutP:
+		dst = plausible(dst, o.TopP, sum)
+		sortByShare(dst)
 	}
-	return nucleus(dst, topP, sum)
-}
-
-// before orders candidates: the most probable first, equal ones by id.
-func (c candidate) before(d candidate) bool {
-	return c.share > d.share || (c.share == d.share && c.id < d.id)
-}
-
-// bestOf returns the k first of cs in no order. It keeps them in a heap with
-// the last of them on top, so that most of a large vocabulary costs one
-// comparison each.
-func bestOf(cs []candidate, k int) []candidate {
-	heap := cs[:k]
-	sink := func(i int) {
-		for {
-			last := i
-			for child := 2*i + 1; child <= 2*i+2 && child < k; child++ {
-				if heap[last].before(heap[child]) {
-					last = child
-				}
-			}
-			if last == i {
-				return
-			}
-			heap[i], heap[last] = heap[last], heap[i]
-			i = last
-		}
+	if cutP {
+		dst = reaching(dst, o.TopP*sum)
 	}
-	for i := k/2 - 1; i >= 0; i-- {
-		sink(i)
+	if o.MinP > 0 {
+		dst = atLeast(dst, o.MinP)
 	}
-	for _, c := range cs[k:] {
-		if c.before(heap[0]) {
-			heap[0] = c
-			sink(0)
-		}
+	if o.TypicalP > 0 && o.TypicalP < 1 {
+		dst = typical(dst, o.TypicalP)
 	}
-	return heap
-}
-
-// nucleus keeps the first candidates whose shares reach p of sum.
-func nucleus(sorted []candidate, p, sum float64) []candidate {
-	if p <= 0 || p >= 1 {
-		return sorted
-	}
-	reached := 0.0
-	for i, c := range sorted {
-		if reached += c.share; reached >= p*sum {
-			return sorted[:i+1]
-		}
-	}
-	return sorted
-}
-
-func total(cs []candidate) (sum float64) {
-	for _, c := range cs {
-		sum += c.share
-	}
-	return sum
-}
-
-// draw picks the candidate in whose part of the whole u, in [0,1), falls.
-func draw(cs []candidate, u float64) int32 {
-	left := u * total(cs)
-	for _, c := range cs {
-		if left -= c.share; left < 0 {
-			return c.id
-		}
-	}
-	return cs[len(cs)-1].id // rounding left a crumb
+	return dst
 }
 
 // uniform is a counter-based random number in [0,1): a hash of where it is
@@ -229,43 +167,37 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// logprob fills tmp with the log-probability of id and of the top alternatives
-// in the distribution of the adjusted logits at the sampler's temperature.
+// logprob fills tmp with the log-probability of id, which next has just chosen
+// from logits, and of up to top of the most probable tokens that it could have
+// chosen.
 func (s *sampler) logprob(logits []float32, id int32, top int, tmp *scratch) *haiku.TokenLogprob {
-	t := s.opts.Temperature
-	if t <= 0 {
-		t = 1
+	if s.opts.Temperature <= 0 {
+		tmp.candidates, _ = softmax(tmp.candidates[:0], logits, logits[id], 1) // id is the best
 	}
-	best, _ := argmax(logits) // next has found it sound
-	sum := 0.0
-	for _, l := range logits {
-		sum += math.Exp(float64(l-logits[best]) / t)
+	logSum := math.Log(total(tmp.candidates))
+	of := func(c candidate) float32 {
+		return float32(max(math.Log(c.share)-logSum, -9999)) // OpenAI's least
 	}
-	logSum := math.Log(sum)
-	of := func(id int32) float32 {
-		lp := float64(logits[id]-logits[best])/t - logSum
-		return float32(max(lp, -9999)) // JSON has no −Inf; OpenAI writes −9999
+	tmp.lp.ID, tmp.lp.Top = id, tmp.lp.Top[:0]
+	for _, c := range tmp.candidates {
+		if c.id == id {
+			tmp.lp.Logprob = of(c)
+		}
 	}
-	tmp.lp.ID, tmp.lp.Logprob, tmp.lp.Top = id, of(id), tmp.lp.Top[:0]
-	for len(tmp.lp.Top) < min(top, len(logits)) {
-		next := nextBest(logits, tmp.lp.Top)
-		tmp.lp.Top = append(tmp.lp.Top, haiku.TokenLogprob{ID: next, Logprob: of(next)})
+	var last candidate
+	for i := range min(top, len(tmp.candidates)) {
+		last = nextBest(tmp.candidates, last, i == 0)
+		tmp.lp.Top = append(tmp.lp.Top, haiku.TokenLogprob{ID: last.id, Logprob: of(last)})
 	}
 	return &tmp.lp
 }
 
-// nextBest returns the best token after those in ranked, which are in order.
-func nextBest(logits []float32, ranked []haiku.TokenLogprob) int32 {
-	best := int32(-1)
-	last := int32(-1)
-	if n := len(ranked); n > 0 {
-		last = ranked[n-1].ID
-	}
-	for i, l := range logits {
-		id := int32(i)
-		after := last < 0 || l < logits[last] || (l == logits[last] && id > last)
-		if after && (best < 0 || l > logits[best]) {
-			best = id
+// nextBest returns the first candidate after last, or of all.
+func nextBest(cs []candidate, last candidate, first bool) (best candidate) {
+	found := false
+	for _, c := range cs {
+		if (first || last.before(c)) && (!found || c.before(best)) {
+			best, found = c, true
 		}
 	}
 	return best

@@ -1,6 +1,8 @@
 package infer
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -98,27 +100,202 @@ func TestTruncationKeepsWhatItsNameSays(t *testing.T) {
 
 func logOf(x float64) float32 { return float32(math.Log(x)) }
 
-func TestNucleusEqualsTheOneFoundBySortingEverything(t *testing.T) {
+// distribution computes steps 5 to 9 plainly: everything is sorted, and each
+// step renormalises what the one before it has left. It returns probabilities
+// by token.
+func distribution(logits []float32, o haiku.Sampling) map[int32]float64 {
+	type token struct {
+		id int32
+		p  float64
+	}
+	var left []token
+	best := slices.Max(logits)
+	for id, l := range logits {
+		if p := math.Exp(float64(l-best) / o.Temperature); p > 0 {
+			left = append(left, token{int32(id), p})
+		}
+	}
+	renormalise := func() {
+		sum := 0.0
+		for _, t := range left {
+			sum += t.p
+		}
+		for i := range left {
+			left[i].p /= sum
+		}
+	}
+	until := func(p float64) {
+		reached := 0.0
+		for i, t := range left {
+			if reached += t.p; reached >= p {
+				left = left[:i+1]
+				return
+			}
+		}
+	}
+	renormalise()
+	slices.SortStableFunc(left, func(a, b token) int { return cmp.Compare(b.p, a.p) })
+	if o.TopK > 0 {
+		left = left[:min(o.TopK, len(left))]
+		renormalise()
+	}
+	if o.TopP > 0 && o.TopP < 1 {
+		until(o.TopP)
+		renormalise()
+	}
+	if o.MinP > 0 {
+		least := o.MinP * left[0].p
+		left = slices.DeleteFunc(left, func(t token) bool { return t.p < least })
+		renormalise()
+	}
+	if o.TypicalP > 0 && o.TypicalP < 1 {
+		entropy := 0.0
+		for _, t := range left {
+			entropy -= t.p * math.Log(t.p)
+		}
+		slices.SortStableFunc(left, func(a, b token) int {
+			return cmp.Compare(math.Abs(-math.Log(a.p)-entropy), math.Abs(-math.Log(b.p)-entropy))
+		})
+		until(o.TypicalP)
+		renormalise()
+	}
+	all := make(map[int32]float64)
+	for _, t := range left {
+		all[t.id] = t.p
+	}
+	return all
+}
+
+// Logits that lie apart, so that rounding does not decide what is cut off.
+func drawLogits(t *rapid.T) []float32 {
+	steps := rapid.SliceOfNDistinct(rapid.IntRange(-2000, 2000), 1, 200, rapid.ID[int]).Draw(t, "logits")
+	logits := make([]float32, len(steps))
+	for i, s := range steps {
+		logits[i] = float32(s)/200 + float32(s%7)/1e4
+	}
+	if len(logits) > 2 && rapid.Bool().Draw(t, "forbidden") {
+		logits[1] = negInf
+	}
+	return logits
+}
+
+func TestThePipelineEqualsThePlainOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		logits := rapid.SliceOfN(rapid.Float32Range(-8, 8), 1, 300).Draw(t, "logits")
-		p := rapid.Float64Range(0.01, 0.99).Draw(t, "p")
+		logits := drawLogits(t)
+		o := haiku.Sampling{Temperature: rapid.Float64Range(0.2, 3).Draw(t, "temperature")}
+		if rapid.Bool().Draw(t, "k") {
+			o.TopK = rapid.IntRange(1, 250).Draw(t, "top-k")
+		}
+		for name, p := range map[string]*float64{"top-p": &o.TopP, "min-p": &o.MinP, "typical": &o.TypicalP} {
+			if rapid.Bool().Draw(t, name+"?") {
+				*p = float64(rapid.IntRange(1, 999).Draw(t, name))/1000 + 1e-7
+			}
+		}
+		want := distribution(logits, o)
 		best, err := argmax(logits)
 		require.NoError(t, err)
-		s := newSampler(haiku.Sampling{Temperature: 1, TopP: p}, 0, 0, nil)
-		got := s.candidates(nil, logits, logits[best])
-
-		all := newSampler(haiku.Sampling{Temperature: 1, TopK: len(logits) - 1}, 0, 0, nil)
-		sorted := all.candidates(nil, logits, logits[best])
-		if len(logits) == 1 {
-			require.Len(t, got, 1)
-			return
+		cs := newSampler(o, 0, 0, nil).candidates(nil, logits, logits[best])
+		got := make(map[int32]float64)
+		for _, c := range cs {
+			got[c.id] = c.share / total(cs)
 		}
-		sum := 0.0
-		for _, l := range logits {
-			sum += math.Exp(float64(l - logits[best]))
+		require.Len(t, got, len(want), "%+v", o)
+		for id, p := range want {
+			require.InDelta(t, p, got[id], 1e-9, "token %d of %+v", id, o)
 		}
-		require.Equal(t, nucleus(sorted, p, sum), got[:min(len(got), len(sorted))])
 	})
+}
+
+// TestTypicalKeepsWhatIsNearestToTheEntropy has probabilities 1/2, 1/4, 1/8 and
+// 1/8: an entropy of 1.75 bits, to which 2 bits are nearest, then 1, then 3.
+func TestTypicalKeepsWhatIsNearestToTheEntropy(t *testing.T) {
+	logits := []float32{logOf(1), logOf(4), logOf(2), logOf(1)}
+	kept := func(p float64) []int32 {
+		var ids []int32
+		for _, c := range newSampler(haiku.Sampling{Temperature: 1, TypicalP: p}, 0, 0, nil).candidates(nil, logits, logits[1]) {
+			ids = append(ids, c.id)
+		}
+		return ids
+	}
+	require.Equal(t, []int32{2}, kept(0.2))
+	require.Equal(t, []int32{2, 1}, kept(0.7))
+	require.Equal(t, []int32{2, 1, 0}, kept(0.8))
+	require.Equal(t, []int32{0, 1, 2, 3}, kept(1), "all, in their own order")
+}
+
+func TestAMaskLeavesOnlyItsTokens(t *testing.T) {
+	mask := haiku.NewTokenMask(70)
+	mask.Allow(3, 69)
+	require.True(t, mask.Allows(69) && !mask.Allows(68))
+	logits := make([]float32, 70)
+	logits[5], logits[69] = 50, 1
+	require.EqualValues(t, 69, next(t, haiku.Sampling{Mask: mask}, 1, 0, logits...))
+	seen := map[int32]bool{}
+	for position := range 100 {
+		seen[next(t, haiku.Sampling{Mask: mask, Temperature: 1}, 1, position, logits...)] = true
+	}
+	require.Equal(t, map[int32]bool{3: true, 69: true}, seen)
+	logits[3], logits[69] = negInf, negInf
+	_, err := newSampler(haiku.Sampling{Mask: mask}, 1, 0, nil).next(logits, 0, &scratch{})
+	require.ErrorIs(t, err, errBadLogits)
+}
+
+// Whatever the logits and the options, next returns a token that has a share,
+// or the one error there is.
+func TestNoLogitsLeadAstray(t *testing.T) {
+	numbers := []float32{0, 1, -1, 1e-30, 3e38, -3e38, negInf, float32(math.Inf(1)), float32(math.NaN()), 88, -104}
+	rapid.Check(t, func(t *rapid.T) {
+		logits := rapid.SliceOfN(rapid.SampledFrom(numbers), 1, 9).Draw(t, "logits")
+		o := haiku.Sampling{
+			Temperature: rapid.SampledFrom([]float64{0, 1e-6, 1, 100}).Draw(t, "temperature"),
+			TopK:        rapid.SampledFrom([]int{0, 1, 3, 1 << 30}).Draw(t, "k"),
+			TopP:        rapid.SampledFrom([]float64{0, 1e-300, 0.5, 1}).Draw(t, "p"), MinP: rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "min"),
+			TypicalP:          rapid.SampledFrom([]float64{0, 1e-300, 0.5}).Draw(t, "typical"),
+			RepetitionPenalty: rapid.SampledFrom([]float64{0, 0.01, 2, 100}).Draw(t, "repetition"),
+			PresencePenalty:   rapid.SampledFrom([]float64{0, -100, 100}).Draw(t, "presence"),
+			LogitBias:         map[int32]float32{0: rapid.SampledFrom([]float32{0, 100, -100, negInf}).Draw(t, "bias")},
+		}
+		s := newSampler(o, 1, 0, []int32{0})
+		var tmp scratch
+		for position := range 3 {
+			own := slices.Clone(logits)
+			id, err := s.next(own, position, &tmp)
+			if err != nil {
+				require.ErrorIs(t, err, errBadLogits)
+				return
+			}
+			require.Greater(t, own[id], negInf)
+			lp := s.logprob(own, id, 3, &tmp)
+			require.True(t, lp.Logprob <= 0 && lp.Logprob >= -9999, "%v", lp.Logprob)
+			for _, top := range lp.Top {
+				require.True(t, top.Logprob <= 0 && top.Logprob >= -9999)
+			}
+		}
+	})
+}
+
+// TestRandomNumbersNeverChange holds the numbers that seeds have always given:
+// another sequence would change every answer that a seed was given for.
+func TestRandomNumbersNeverChange(t *testing.T) {
+	for _, c := range []struct {
+		seed             uint64
+		choice, position int
+		want             float64
+	}{} {
+		require.Equal(t, c.want, uniform(c.seed, c.choice, c.position))
+	}
+	var buckets [16]int
+	sum := 0.0
+	for i := range 160000 {
+		u := uniform(uint64(i%7), i%3, i)
+		require.True(t, u >= 0 && u < 1)
+		sum += u
+		buckets[int(u*16)]++
+	}
+	require.InDelta(t, 0.5, sum/160000, 0.005)
+	for _, n := range buckets {
+		require.InDelta(t, 10000, n, 400, "four deviations")
+	}
 }
 
 func TestATokenDependsOnSeedChoiceAndPositionAlone(t *testing.T) {
@@ -175,47 +352,80 @@ func TestTinyTemperaturesAreGreedyAndHugeOnesUniform(t *testing.T) {
 	require.Len(t, seen, 3)
 }
 
-func TestLogprobsAreThoseOfTheDistributionSampledFrom(t *testing.T) {
-	s := newSampler(haiku.Sampling{Temperature: 2, LogitBias: map[int32]float32{3: -1000}}, 0, 0, nil)
+func TestLogprobsAreThoseOfTheDistributionDrawnFrom(t *testing.T) {
+	s := newSampler(haiku.Sampling{Temperature: 2, TopK: 3, LogitBias: map[int32]float32{3: -1000}}, 0, 0, nil)
 	logits := []float32{2 * logOf(2), 2 * logOf(1), 2 * logOf(1), 7}
 	var tmp scratch
 	_, err := s.next(logits, 0, &tmp)
 	require.NoError(t, err)
-
 	lp := s.logprob(logits, 1, 4, &tmp)
-
-	require.InDelta(t, math.Log(0.25), lp.Logprob, 1e-6)
 	require.EqualValues(t, 1, lp.ID)
+	require.InDelta(t, math.Log(0.25), lp.Logprob, 1e-6)
 	var ids []int32
+	var probabilities []float64
 	for _, top := range lp.Top {
-		ids = append(ids, top.ID)
+		ids, probabilities = append(ids, top.ID), append(probabilities, math.Exp(float64(top.Logprob)))
 	}
-	require.Equal(t, []int32{0, 1, 2, 3}, ids, "best first, equal ones by id")
-	require.InDelta(t, math.Log(0.5), lp.Top[0].Logprob, 1e-6)
-	require.InDelta(t, -993.0/2-math.Log(2)-math.Log(2), lp.Top[3].Logprob, 1e-3)
+	require.Equal(t, []int32{0, 1, 2}, ids, "best first, equal ones by id, and none that was cut off")
+	require.InDeltaSlice(t, []float64{0.5, 0.25, 0.25}, probabilities, 1e-6)
 }
 
-func BenchmarkSample32kVocabulary(b *testing.B) {
-	logits := make([]float32, 32000)
+func TestGreedyLogprobsAreThoseAtTemperatureOne(t *testing.T) {
+	s := newSampler(haiku.Sampling{TopK: 1, LogitBias: map[int32]float32{3: -1000}}, 0, 0, nil)
+	logits := []float32{logOf(2), logOf(1), logOf(1), 7}
+	var tmp scratch
+	id, err := s.next(logits, 0, &tmp)
+	require.NoError(t, err)
+	lp := s.logprob(logits, id, 2, &tmp)
+	require.Zero(t, lp.ID)
+	require.InDelta(t, math.Log(0.5), lp.Logprob, 1e-6)
+	require.Len(t, lp.Top, 2)
+	require.InDelta(t, math.Log(0.25), lp.Top[1].Logprob, 1e-6)
+}
+
+func TestSamplingAllocatesNothing(t *testing.T) {
+	logits := make([]float32, 1000)
 	for i := range logits {
 		logits[i] = float32(uniform(1, 0, i)) * 12
 	}
-	for name, o := range map[string]haiku.Sampling{
-		"greedy":     {},
-		"plain":      {Temperature: 1},
-		"top-p 0.9":  {Temperature: 0.8, TopP: 0.9},
-		"top-k 40":   {Temperature: 0.8, TopK: 40},
-		"min-p 0.05": {Temperature: 0.8, MinP: 0.05},
+	for _, o := range []haiku.Sampling{
+		{}, {Temperature: 1}, {Temperature: 1, TopK: 40, TopP: 0.9, MinP: 0.01}, {Temperature: 1, TopP: 0.9}, {Temperature: 1, TypicalP: 0.9},
 	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			s := newSampler(o, 1, 0, nil)
-			var tmp scratch
-			for i := range b.N {
-				if _, err := s.next(logits, i, &tmp); err != nil {
-					b.Fatal(err)
-				}
+		s, tmp := newSampler(o, 1, 0, nil), scratch{}
+		require.Zero(t, testing.AllocsPerRun(20, func() {
+			id, err := s.next(logits, 5, &tmp)
+			if err != nil || s.logprob(logits, id, 5, &tmp) == nil {
+				t.Error(err)
 			}
-		})
+		}), "%+v", o)
+	}
+}
+
+func BenchmarkSample(b *testing.B) {
+	for _, vocab := range []int{32000, 128000} {
+		logits := make([]float32, vocab)
+		for i := range logits {
+			logits[i] = float32(uniform(1, 0, i)) * 12
+		}
+		for name, o := range map[string]haiku.Sampling{
+			"greedy":                         {},
+			"plain":                          {Temperature: 1},
+			"top-p 0.9":                      {Temperature: 0.8, TopP: 0.9},
+			"top-k 40":                       {Temperature: 0.8, TopK: 40},
+			"top-k 40 top-p 0.95 min-p 0.05": {Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05},
+			"min-p 0.05":                     {Temperature: 0.8, MinP: 0.05},
+			"typical 0.9":                    {Temperature: 0.8, TypicalP: 0.9},
+		} {
+			b.Run(fmt.Sprintf("%s/%dk", name, vocab/1000), func(b *testing.B) {
+				b.ReportAllocs()
+				s := newSampler(o, 1, 0, nil)
+				var tmp scratch
+				for i := range b.N {
+					if _, err := s.next(logits, i, &tmp); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
 	}
 }

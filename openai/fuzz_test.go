@@ -75,6 +75,7 @@ func outOfBounds(r *haiku.Request) error {
 		"top_p":              within(s.TopP, 0, 1),
 		"top_k":              s.TopK >= 0 && s.TopK <= math.MaxInt32,
 		"min_p":              within(s.MinP, 0, 1),
+		"typical_p":          within(s.TypicalP, 0, 1),
 		"presence_penalty":   within(s.PresencePenalty, -2, 2),
 		"frequency_penalty":  within(s.FrequencyPenalty, -2, 2),
 		"repetition_penalty": within(s.RepetitionPenalty, 0, 10),

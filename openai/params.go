@@ -40,6 +40,7 @@ type Params struct {
 	TopP              *float64           `json:"top_p,omitzero"`              // above 0, to 1
 	TopK              *int               `json:"top_k,omitzero"`              // -1 and 0: all
 	MinP              *float64           `json:"min_p,omitzero"`              // 0 to 1
+	TypicalP          *float64           `json:"typical_p,omitzero"`          // above 0, to 1
 	Seed              *int64             `json:"seed,omitzero"`               // any
 	PresencePenalty   *float64           `json:"presence_penalty,omitzero"`   // -2 to 2
 	FrequencyPenalty  *float64           `json:"frequency_penalty,omitzero"`  // -2 to 2
@@ -146,6 +147,7 @@ func (p *Params) applySampling(s *haiku.Sampling) error {
 		{"temperature", p.Temperature, &s.Temperature, 0, maxTemp, false},
 		{"top_p", p.TopP, &s.TopP, 0, 1, true},
 		{"min_p", p.MinP, &s.MinP, 0, 1, false},
+		{"typical_p", p.TypicalP, &s.TypicalP, 0, 1, true},
 		{"presence_penalty", p.PresencePenalty, &s.PresencePenalty, -2, 2, false},
 		{"frequency_penalty", p.FrequencyPenalty, &s.FrequencyPenalty, -2, 2, false},
 		{"repetition_penalty", p.RepetitionPenalty, &s.RepetitionPenalty, 0, 10, true},

@@ -50,6 +50,7 @@ func TestParametersOutOfBoundsAreNamed(t *testing.T) {
 		"presence_penalty":   {"-2.1", "3"},
 		"frequency_penalty":  {"-2.1", "3"},
 		"repetition_penalty": {"0", "-1", "11"},
+		"typical_p":          {"0", "-0.1", "1.1"},
 		"adapter_scale":      {"-10.1", "1e9", "-1e308"},
 		"seed":               {"9223372036854775808", "1.5", `"7"`},
 		"stop":               {"5", "{}", `["a","b","c","d","e"]`, manyStops()},
@@ -180,10 +181,10 @@ func TestARequestIsTranslatedInFull(t *testing.T) {
 	require.Equal(t, &haiku.Request{
 		Model: "frog", Choices: 2, MaxTokens: 9, Stop: []string{"a", "b"}, Logprobs: true, TopLogprobs: 3,
 		Messages: []haiku.Message{{Role: "system", Content: "be brief"}, {Role: "user", Name: "ann", Content: "one\ntwo"}, {Role: "assistant", Content: ""}},
-		Sampling: haiku.Sampling{Temperature: 0, TopP: 0.5, TopK: 4, MinP: 0.1, Seed: &seed, PresencePenalty: 1, FrequencyPenalty: -1, RepetitionPenalty: 1.1, LogitBias: map[int32]float32{5: -100}},
+		Sampling: haiku.Sampling{Temperature: 0, TopP: 0.5, TopK: 4, MinP: 0.1, TypicalP: 0.7, Seed: &seed, PresencePenalty: 1, FrequencyPenalty: -1, RepetitionPenalty: 1.1, LogitBias: map[int32]float32{5: -100}},
 	}, decoded(t, `{"model":"frog","n":2,"max_completion_tokens":9,"stop":["a","b"],"logprobs":true,"top_logprobs":3,
 		"messages":[{"role":"developer","content":"be brief"},{"role":"user","name":"ann","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]},{"role":"assistant","content":""}],
-		"temperature":0,"top_p":0.5,"top_k":4,"min_p":0.1,"seed":-7,"presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.1,"logit_bias":{"5":-100}}`))
+		"temperature":0,"top_p":0.5,"top_k":4,"min_p":0.1,"typical_p":0.7,"seed":-7,"presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.1,"logit_bias":{"5":-100}}`))
 	half := 0.5
 	require.Equal(t, &haiku.Request{
 		Model: "poet", AdapterScale: &half, Messages: []haiku.Message{{Role: "user", Content: "hi"}}, Sampling: haiku.Sampling{Temperature: 1},

@@ -37,6 +37,7 @@ func drawParams(t *rapid.T) Params {
 		TopP:              optional(t, "top_p", number(1e-9, 1)),
 		TopK:              optional(t, "top_k", rapid.IntRange(-1, 100)),
 		MinP:              optional(t, "min_p", number(0, 1)),
+		TypicalP:          optional(t, "typical_p", number(1e-9, 1)),
 		Seed:              optional(t, "seed", rapid.OneOf(rapid.Just(int64(0)), rapid.Int64())),
 		PresencePenalty:   optional(t, "presence_penalty", number(-2, 2)),
 		FrequencyPenalty:  optional(t, "frequency_penalty", number(-2, 2)),
