@@ -9,44 +9,12 @@ import "unsafe"
 //go:noescape
 func dense4(dst *float32, stride int, w unsafe.Pointer, wStride int, x *float32, xStride, tokens, cols int)
 
-// dot4F16 multiplies four binary16 rows with x; cols is a multiple of 8.
-//
-//go:noescape
-func dot4F16(dst *[quad]float32, w unsafe.Pointer, rowBytes int, x *float32, cols int)
-
-// dot4Q8 multiplies four Q8_0 rows with x.
-//
-//go:noescape
-func dot4Q8(dst *[quad]float32, w unsafe.Pointer, rowBytes int, x *float32, blocks int)
-
-// dot4Q4 multiplies four Q4_0 rows with x.
-//
-//go:noescape
-func dot4Q4(dst *[quad]float32, w unsafe.Pointer, rowBytes int, x *float32, blocks int)
-
 // dense8 multiplies eight float32 rows, interleaved as [cols/8][8 rows][8], with
 // tokens vectors of cols elements, xStride apart, and writes eight results per
 // token, stride apart. It needs AVX-512F; cols is a positive multiple of 8.
 //
 //go:noescape
 func dense8(dst *float32, stride int, w *float32, x *float32, xStride, tokens, cols int)
-
-// decodeF16 converts n numbers, a positive multiple of 8, and writes groups of
-// eight step elements apart.
-//
-//go:noescape
-func decodeF16(dst *float32, step int, src *byte, n int)
-
-// decodeQ8 converts a positive number of blocks and writes groups of eight step
-// elements apart.
-//
-//go:noescape
-func decodeQ8(dst *float32, step int, src *byte, blocks int)
-
-// decodeQ4 is decodeQ8 for Q4_0.
-//
-//go:noescape
-func decodeQ4(dst *float32, step int, src *byte, blocks int)
 
 // addWeighted adds n ≥ 1 rows of d floats, each times its p, to dst.
 //

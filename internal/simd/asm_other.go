@@ -6,6 +6,9 @@ import "unsafe"
 
 // Without assembly Levels offers Portable alone, so none of these is reached.
 
+// readers are the assembly for each format.
+var readers [len(layouts)]reader
+
 const noAssembly = "simd: no assembly on this architecture"
 
 func hasAVX2() bool   { return false }
@@ -19,25 +22,10 @@ func dense4(dst *float32, stride int, w unsafe.Pointer, wStride int, x *float32,
 	panic(noAssembly)
 }
 
-func dot4F16(dst *[quad]float32, w unsafe.Pointer, rowBytes int, x *float32, cols int) {
-	panic(noAssembly)
-}
-
-func dot4Q8(dst *[quad]float32, w unsafe.Pointer, rowBytes int, x *float32, blocks int) {
-	panic(noAssembly)
-}
-
-func dot4Q4(dst *[quad]float32, w unsafe.Pointer, rowBytes int, x *float32, blocks int) {
-	panic(noAssembly)
-}
-
-func decodeF16(dst *float32, step int, src *byte, n int)     { panic(noAssembly) }
-func decodeQ8(dst *float32, step int, src *byte, blocks int) { panic(noAssembly) }
-func decodeQ4(dst *float32, step int, src *byte, blocks int) { panic(noAssembly) }
-func addWeighted(dst, rows, p *float32, n, d int)            { panic(noAssembly) }
-func expSum(s *float32, n int, shift float32) float32        { panic(noAssembly) }
-func maximum(s *float32, n int) float32                      { panic(noAssembly) }
-func siluMul(gate, up *float32, n int)                       { panic(noAssembly) }
+func addWeighted(dst, rows, p *float32, n, d int)     { panic(noAssembly) }
+func expSum(s *float32, n int, shift float32) float32 { panic(noAssembly) }
+func maximum(s *float32, n int) float32               { panic(noAssembly) }
+func siluMul(gate, up *float32, n int)                { panic(noAssembly) }
 
 // Pause does nothing here; on amd64 it leaves the core to its other hardware
 // thread for a fraction of a microsecond.

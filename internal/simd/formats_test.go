@@ -110,18 +110,53 @@ func TestBlocksOfZerosStayZero(t *testing.T) {
 	}
 }
 
-// Any bytes of the right number are a row, and any numbers can be encoded.
-func TestAnyBytesAndAnyNumbersAreARow(t *testing.T) {
+// randomCols draws a number of weights that rows of format can have, one or
+// more blocks.
+func randomCols(r *rapid.T, format Format) int {
+	if block := layouts[format].block; block > 1 {
+		return block * rapid.IntRange(1, max(1, 600/block)).Draw(r, "blocks")
+	}
+	return rapid.IntRange(1, 600).Draw(r, "cols")
+}
+
+// Whatever the bytes, every level reads the same numbers; weights that are not
+// finite are so at every level, though infinite here and NaN there.
+func TestAnyBytesAreTheSameWeightsAtEveryLevel(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		format := rapid.SampledFrom(formats).Draw(r, "format")
-		cols := rapid.IntRange(1, 3).Draw(r, "blocks") * max(layouts[format].block, rapid.IntRange(1, 150).Draw(r, "cols")/layouts[format].block*layouts[format].block)
-		data := rapid.SliceOfN(rapid.Byte(), format.RowBytes(cols), format.RowBytes(cols)).Draw(r, "data")
+		cols := randomCols(r, format)
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 0))
+		data := make([]byte, format.RowBytes(cols))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		for range rapid.IntRange(0, 3).Draw(r, "extremes") { // scales that are not finite among them
+			at := rng.IntN(len(data))
+			copy(data[at&^1:], rapid.SampledFrom([]string{"\x00\x7c", "\xff\xff", "\x00\x80", "\x01\x00", "\xff\x7b", "\x7f\x7f"}).Draw(r, "extreme"))
+		}
 		m, err := NewMatrix(format, 1, cols, data)
 		require.NoError(r, err)
-		row := make([]float32, cols)
+		want := make([]float32, cols)
+		decodePortable(format, want, data)
 		for _, level := range Levels() {
-			level.Row(row, &m, 0)
+			got := make([]float32, cols)
+			level.Row(got, &m, 0)
+			for i := range want {
+				require.True(r, sameWeight(want[i], got[i]), "%s %s: weight %d of %d is %v, want %v", level, format, i, cols, got[i], want[i])
+			}
 		}
+	})
+}
+
+func sameWeight(a, b float32) bool {
+	finite := func(v float32) bool { return math.Abs(float64(v)) <= math.MaxFloat32 }
+	return a == b || !finite(a) && !finite(b)
+}
+
+func TestAnyNumbersCanBeEncoded(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		format := rapid.SampledFrom(formats).Draw(r, "format")
+		cols := randomCols(r, format)
 		numbers := rapid.SliceOfN(rapid.SampledFrom([]float32{
 			0, 1, -1, math.MaxFloat32, -math.MaxFloat32, math.SmallestNonzeroFloat32,
 			float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 1e-39,

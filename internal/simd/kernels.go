@@ -2,49 +2,41 @@ package simd
 
 import "unsafe"
 
-// direct reports whether a single token can be multiplied with m's rows where
-// they lie.
-func (l Level) direct(m *Matrix) bool {
-	return l != Portable && (m.Format == F32 || m.Format.assembled() && (m.Format != F16 || m.Cols%8 == 0))
+// reader is the assembly that reads rows of one format. Both functions take n
+// or cols weights, a positive multiple of 8 and of the format's block.
+type reader struct {
+	// spread decodes n weights of the row at src and writes them in groups of
+	// eight, step elements apart.
+	spread func(dst *float32, step int, src *byte, n int)
+	// dot4 multiplies four rows, rowBytes apart, with x [cols].
+	dot4 func(dst *[quad]float32, w *byte, rowBytes int, x *float32, cols int)
 }
 
-// assembled reports whether assembly reads blocks of f.
-func (f Format) assembled() bool { return f == F16 || f == Q8_0 || f == Q4_0 }
+// reads reports whether assembly reads rows of cols weights of format f.
+func (l Level) reads(f Format, cols int) bool {
+	return l != Portable && readers[f].spread != nil && cols%8 == 0 && cols > 0
+}
 
-// mulVector is Mul for one token: dst [rows] from rows lo onwards.
-func (l Level) mulVector(dst []float32, m *Matrix, lo int, x []float32) {
-	rowBytes := m.Format.RowBytes(m.Cols)
-	w := m.from(lo)[:len(dst)*rowBytes]
+// mulVector is Mul for one token: dst [rows] from rows lo onwards. The first
+// quad floats of tile are scratch.
+func mulVector(dst []float32, m *Matrix, lo int, x, tile []float32) {
+	dot4, rowBytes := readers[m.Format].dot4, m.Format.RowBytes(m.Cols)
+	w, x := m.from(lo)[:len(dst)*rowBytes], x[:m.Cols]
 	if len(dst) < quad {
-		var four [quad]float32
 		for r := range dst {
-			dotQuad(&four, m.Format, unsafe.Pointer(&w[r*rowBytes]), 0, x, m.Cols)
-			dst[r] = four[0]
+			dot4((*[quad]float32)(tile), &w[r*rowBytes], 0, &x[0], m.Cols)
+			dst[r] = tile[0]
 		}
 		return
 	}
 	for r := 0; r < len(dst); r += quad {
 		r = min(r, len(dst)-quad) // the last rows may be computed twice, to the same bits
-		dotQuad((*[quad]float32)(dst[r:]), m.Format, unsafe.Pointer(&w[r*rowBytes]), rowBytes, x, m.Cols)
-	}
-}
-
-// dotQuad multiplies four rows that are rowBytes apart with x.
-func dotQuad(dst *[quad]float32, f Format, w unsafe.Pointer, rowBytes int, x []float32, cols int) {
-	switch f {
-	case F32:
-		dense4(&dst[0], quad, w, rowBytes/4, &x[0], cols, 1, cols)
-	case F16:
-		dot4F16(dst, w, rowBytes, &x[0], cols)
-	case Q8_0:
-		dot4Q8(dst, w, rowBytes, &x[0], cols/BlockElements)
-	case Q4_0:
-		dot4Q4(dst, w, rowBytes, &x[0], cols/BlockElements)
+		dot4((*[quad]float32)(dst[r:]), &w[r*rowBytes], rowBytes, &x[0], m.Cols)
 	}
 }
 
 // mulF32 is Mul for float32 rows, which need no decoding.
-func (l Level) mulF32(dst []float32, stride int, m *Matrix, lo, hi int, x []float32, tokens int) {
+func mulF32(dst []float32, stride int, m *Matrix, lo, hi int, x []float32, tokens int) {
 	step := tileRows(m.Cols)
 	for row := lo; row < hi; row += step {
 		w := unsafe.Pointer(&m.from(row)[0])
@@ -93,28 +85,11 @@ func mulDenseBlock(dst []float32, stride int, w unsafe.Pointer, rows int, x []fl
 
 // decode writes the len(dst) weights of the row at src to dst.
 func (l Level) decode(f Format, dst []float32, src []byte) {
-	whole := len(dst) &^ 7
-	if l == Portable || !f.assembled() || whole == 0 {
-		decodePortable(f, dst, src)
+	if l.reads(f, len(dst)) {
+		readers[f].spread(&dst[0], 8, &src[0], len(dst))
 		return
 	}
-	decodeGroups(f, &dst[0], 8, src, whole)
-	if whole < len(dst) { // of F16; blocks have no rest
-		decodePortable(f, dst[whole:], src[2*whole:])
-	}
-}
-
-// decodeGroups writes n weights, a multiple of 8 and of the format's block,
-// eight at a time, step elements apart.
-func decodeGroups(f Format, dst *float32, step int, src []byte, n int) {
-	switch f {
-	case F16:
-		decodeF16(dst, step, &src[0], n)
-	case Q8_0:
-		decodeQ8(dst, step, &src[0], n/BlockElements)
-	case Q4_0:
-		decodeQ4(dst, step, &src[0], n/BlockElements)
-	}
+	decodePortable(f, dst, src)
 }
 
 // wide is the number of rows of the 512-bit kernel.
@@ -122,7 +97,7 @@ const wide = 8
 
 // interleaves reports whether rows [lo, hi) of m suit mulInterleaved.
 func (l Level) interleaves(m *Matrix, lo, hi int) bool {
-	return l == AVX512 && m.Format.assembled() && m.Cols%8 == 0 && hi-lo >= wide
+	return l == AVX512 && l.reads(m.Format, m.Cols) && hi-lo >= wide
 }
 
 // mulInterleaved is mulTiled with tiles in the order of dense8.
@@ -145,11 +120,11 @@ func mulInterleaved(dst []float32, stride int, m *Matrix, lo, hi int, x []float3
 // decodeInterleaved writes rows [row, row+n) of m to tile as
 // [n/8][cols/8][8 rows][8].
 func decodeInterleaved(tile []float32, m *Matrix, row, n int) {
-	rowBytes := m.Format.RowBytes(m.Cols)
-	src := m.from(row)
+	spread, rowBytes := readers[m.Format].spread, m.Format.RowBytes(m.Cols)
+	src := m.from(row)[:n*rowBytes]
 	for r := range n {
 		at := r/wide*wide*m.Cols + r%wide*8
-		decodeGroups(m.Format, &tile[at], 8*wide, src[r*rowBytes:(r+1)*rowBytes], m.Cols)
+		spread(&tile[at], 8*wide, &src[r*rowBytes], m.Cols)
 	}
 }
 

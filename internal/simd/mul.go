@@ -29,10 +29,10 @@ func TileLen(cols int) int { return tileRows(cols) * cols }
 func (l Level) Mul(dst []float32, stride int, m *Matrix, lo, hi int, x []float32, tokens int, tile []float32) {
 	switch {
 	case hi <= lo || tokens <= 0:
-	case tokens == 1 && l.direct(m):
-		l.mulVector(dst[:hi-lo], m, lo, x)
 	case m.Format == F32 && l != Portable:
-		l.mulF32(dst, stride, m, lo, hi, x, tokens)
+		mulF32(dst, stride, m, lo, hi, x, tokens)
+	case tokens == 1 && l.reads(m.Format, m.Cols):
+		mulVector(dst[:hi-lo], m, lo, x, tile)
 	case l.interleaves(m, lo, hi):
 		mulInterleaved(dst, stride, m, lo, hi, x, tokens, tile)
 	default:
