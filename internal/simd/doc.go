@@ -11,9 +11,13 @@
 // alone, to the last bit, whatever the number of tokens in the call, the row
 // range or the thread.
 //
-// A format is a line of the table in matrix.go with a function that reads its
-// blocks and one that writes them. Assembly that reads them faster may follow;
-// the tests hold it to the same bits.
+// A format is a line of the table in matrix.go, with a function that reads its
+// blocks and one that writes them. Its assembly is one macro that decodes 32
+// weights to registers, from which rows_amd64.h makes both the product for one
+// token and the decoder of tiles, and a line of the table in readers_amd64.go.
+// Tests hold every level to the values of the Go function, and that to
+// llama.cpp's, bit for bit; a block whose scale is not a finite number has no
+// finite weights at any level.
 //
 // A [Level] names the instruction set. [Portable] is Go alone and always
 // there; it is as consistent with itself as the assembly, though not bit-equal

@@ -5,8 +5,20 @@ import (
 	"math"
 )
 
-// fp8Block is the number of weights that share a scale in F8E4M3: what a
-// tensor core takes in one pass of its inner loop.
+// F8E4M3 is the format of tensor cores, and this file says what they must
+// compute with. A row is cut into blocks of 128 weights, the last one shorter
+// when cols is no multiple; a block is a little-endian float32 scale and one
+// E4M3 code per weight. With all arithmetic in float32, rounded to nearest even:
+//
+//	weight = FP8(code) × scale
+//	scale  = max |weight| / 448, and 0 in a block of zeros
+//	code   = ToFP8(weight × (1/scale))
+//
+// A weight that is NaN keeps its code and takes no part in the scale; an
+// infinite one becomes 448 steps of the largest scale that stays finite. Where
+// 1/scale would be infinite it is the largest float32 instead.
+
+// fp8Block is the number of weights that share a scale.
 const fp8Block = 128
 
 // FP8 converts an E4M3 number (OCP 8-bit floating point, version 1.0: sign, 4

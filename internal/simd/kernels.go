@@ -102,7 +102,10 @@ func (l Level) interleaves(m *Matrix, lo, hi int) bool {
 
 // mulInterleaved is mulTiled with tiles in the order of dense8.
 func mulInterleaved(dst []float32, stride int, m *Matrix, lo, hi int, x []float32, tokens int, tile []float32) {
-	step := max(wide, tileRows(m.Cols)&^(wide-1))
+	step := wide // few tokens use a tile once: let it stay in the first-level cache
+	if tokens > tokenBlock {
+		step = max(wide, tileRows(m.Cols)&^(wide-1))
+	}
 	dst, x = dst[:(tokens-1)*stride+hi-lo], x[:tokens*m.Cols]
 	for row, n := lo, 0; row < hi; row += n {
 		if n = min(step, (hi-row)&^(wide-1)); n == 0 {

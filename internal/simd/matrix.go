@@ -99,8 +99,8 @@ func (m *Matrix) from(lo int) []byte { return m.Data[lo*m.Format.RowBytes(m.Cols
 func decodePortable(f Format, dst []float32, src []byte) { layouts[f].decode(dst, src) }
 
 // Encode appends src, one row of weights, to dst in format f. The row must be
-// a whole number of blocks. Weights that are not finite have no place in a
-// block: they become its largest or smallest step, or zero. The steps of a
-// block are spread over the range of its weights; GGUF's own writers search
-// for better ones in Q4_K, Q5_K and Q6_K, and do the same otherwise.
+// a whole number of blocks. The steps of a block are spread evenly over the
+// range of its weights; GGUF's own writers search for better ones in Q4_K, Q5_K
+// and Q6_K. A block with weights that are not finite, or so large that its scale
+// exceeds binary16, is lost: it may come back as any numbers, or none.
 func Encode(f Format, dst []byte, src []float32) []byte { return layouts[f].encode(dst, src) }

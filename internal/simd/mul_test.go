@@ -52,9 +52,9 @@ func TestMulAgreesWithFloat64ForEveryShape(t *testing.T) {
 				if format.RowBytes(cols) == 0 {
 					continue
 				}
-				for _, rows := range []int{1, 2, 3, 4, 5, 7, 8, 33} {
+				for _, rows := range []int{1, 3, 4, 5, 8, 33} {
 					m, exact := randomMatrix(t, rng, format, rows, cols)
-					for _, tokens := range []int{1, 2, 3, 4, 5, 6, 50} {
+					for _, tokens := range []int{1, 2, 3, 4, 50} {
 						checkMul(t, level, &m, exact, randomVector(rng, tokens*cols), tokens)
 					}
 				}
@@ -136,8 +136,8 @@ func TestTheAssemblyLevelsAgreeToTheLastBit(t *testing.T) {
 		}
 	}
 	for _, format := range formats {
-		for _, rows := range []int{7, 8, 9, 23, 100} {
-			for tokens := 1; tokens < 60; tokens++ {
+		for _, rows := range []int{7, 8, 9, 23, 60} {
+			for _, tokens := range []int{1, 2, 3, 4, 5, 6, 7, 8, 47, 48, 49, 50, 59} {
 				m, _ := randomMatrix(t, rng, format, rows, 512)
 				x, tile := randomVector(rng, tokens*512), make([]float32, TileLen(512))
 				var first []float32
@@ -223,15 +223,19 @@ func TestMulAllocatesNothing(t *testing.T) {
 	}
 }
 
+// BenchmarkMul reports the products a second and the weights' bytes a second,
+// as they lie in the file.
 func BenchmarkMul(b *testing.B) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, format := range formats {
-		for _, shape := range [][3]int{{1, 768, 768}, {2, 768, 768}, {16, 768, 768}, {512, 768, 768}, {512, 256, 2048}} {
+		for _, shape := range [][3]int{{1, 768, 768}, {1, 2048, 2048}, {4, 768, 768}, {16, 768, 768}, {512, 768, 768}, {512, 256, 2048}} {
 			tokens, rows, cols := shape[0], shape[1], shape[2]
 			b.Run(fmt.Sprintf("%s/%dx%dx%d", format, tokens, rows, cols), func(b *testing.B) {
 				m, _ := randomMatrix(b, rng, format, rows, cols)
 				x, dst := randomVector(rng, tokens*cols), make([]float32, tokens*rows)
 				tile := make([]float32, TileLen(cols))
+				b.ReportAllocs()
+				b.SetBytes(int64(len(m.Data)))
 				for b.Loop() {
 					Best().Mul(dst, rows, &m, 0, rows, x, tokens, tile)
 				}
