@@ -86,7 +86,7 @@ func TestArchitecturesAgreeWithLlamaCpp(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			file := synthetic(t, c.config, c.edit)
 			for _, level := range levels() {
-				logits := logitsOf(t, load(t, at(level, Options{Threads: 2}), file), text(5, architectureTokens, c.config.Vocab))
+				logits := logitsOf(t, load(t, at(level, Options{Threads: 2, KV: KVF32}), file), text(5, architectureTokens, c.config.Vocab))
 				for i, l := range want[c.name] {
 					require.InDelta(t, l, logits[10*i], c.tolerance, "%s: logit %d", level, 10*i)
 				}

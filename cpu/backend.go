@@ -22,6 +22,8 @@ type Options struct {
 	// KVBytes bounds the memory for keys and values. 0 means 1 GiB. Memory is
 	// taken for at most 16 sequences of ContextTokens, and touched when used.
 	KVBytes int64
+	// KV is how keys and values are kept. 0 means in F16, as llama.cpp does.
+	KV KVFormat
 	// BlockTokens is the number of positions in a KV block. 0 means 32.
 	BlockTokens int
 	// MaxBatchTokens is the most tokens of one step over all items, for which
@@ -31,6 +33,23 @@ type Options struct {
 	// stored, where they lie in the file.
 	Weights WeightFormat
 }
+
+// KVFormat is how keys and values are kept.
+type KVFormat uint8
+
+const (
+	// KVF16 takes 2 bytes for an element, rounded to nearest; what is beyond
+	// ±65504 becomes infinite.
+	KVF16 KVFormat = iota
+	// KVF32 takes 4 bytes and rounds nothing.
+	KVF32
+	// KVQ8_0 takes 34 bytes for 32 elements of a head, whose length must be a
+	// multiple of 32.
+	KVQ8_0
+)
+
+// kvFormats are the kernels' names of them.
+var kvFormats = [...]simd.Format{KVF16: simd.F16, KVF32: simd.F32, KVQ8_0: simd.Q8_0}
 
 // WeightFormat is how the matrices of a model's layers are kept.
 type WeightFormat uint8
@@ -100,7 +119,7 @@ func (b *Backend) Load(ctx context.Context, file *infer.ModelFile) (infer.Execut
 		return nil, err
 	}
 	spec.Name = "cpu/" + b.level.String()
-	e, err := newExecutor(m, spec, b.level, options.Threads)
+	e, err := newExecutor(m, spec, b.level, options)
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +149,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Weights > WeightsFP8E4M3 {
 		return o, fmt.Errorf("cpu: option Weights is %d, want 0 or 1", o.Weights)
 	}
+	if int(o.KV) >= len(kvFormats) {
+		return o, fmt.Errorf("cpu: option KV is %d, want 0 to %d", o.KV, len(kvFormats)-1)
+	}
 	if o.KVBytes < 0 {
 		return o, fmt.Errorf("cpu: option KVBytes is %d, want 0 or more", o.KVBytes)
 	}
@@ -141,7 +163,12 @@ func (o Options) withDefaults() (Options, error) {
 
 // plan decides how many blocks there are and how long a sequence may be.
 func plan(o Options, c *model.Config) (infer.Spec, error) {
-	bytesPerBlock := int64(kvFloatsPerToken(c)) * 4 * int64(o.BlockTokens)
+	rowBytes := kvFormats[o.KV].RowBytes(c.HeadDim)
+	if rowBytes == 0 {
+		return infer.Spec{}, fmt.Errorf("cpu: %w: option KV is %s, and the model's heads of %d elements are no whole blocks of it",
+			infer.ErrUnsupportedModel, kvFormats[o.KV], c.HeadDim)
+	}
+	bytesPerBlock := int64(2*c.LayerCount*c.KVHeads*rowBytes) * int64(o.BlockTokens)
 	context := min(c.Context, maxOption)
 	if o.ContextTokens > c.Context {
 		return infer.Spec{}, fmt.Errorf("cpu: option ContextTokens is %d, the model has %d", o.ContextTokens, c.Context)

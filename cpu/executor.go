@@ -38,6 +38,7 @@ type executor struct {
 	logits    logitsTask
 	tokens    tokenTask
 	attention attentionTask
+	merge     mergeTask
 	adaption  adaptTask
 	route     routeTask
 }
@@ -82,9 +83,9 @@ func activationFloats(c *model.Config) int {
 	return 2*c.Dim + 2*(c.Heads+c.KVHeads)*c.HeadDim + perRoute*max(1, c.ExpertsUsed) + c.Experts + c.RopeDims*len(c.Rotations)
 }
 
-func newExecutor(m *model.Model, spec infer.Spec, level simd.Level, threads int) (*executor, error) {
+func newExecutor(m *model.Model, spec infer.Spec, level simd.Level, o Options) (*executor, error) {
 	n, c := spec.MaxBatchTokens, &m.Config
-	kv, err := newKVCache(c, spec.Blocks, spec.BlockTokens)
+	kv, err := newKVCache(c, kvFormats[o.KV], spec.Blocks, spec.BlockTokens)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +93,7 @@ func newExecutor(m *model.Model, spec infer.Spec, level simd.Level, threads int)
 	e := &executor{
 		model: m, spec: spec, level: level,
 		kv:        kv,
-		pool:      newPool(threads),
+		pool:      newPool(o.Threads),
 		shareMACs: shareMACs,
 		shape:     shape{*c},
 		adapters:  adapterSet{byID: make(map[infer.AdapterID]*adapter)},
@@ -103,7 +104,7 @@ func newExecutor(m *model.Model, spec infer.Spec, level simd.Level, threads int)
 			k: make([]float32, n*keys), v: make([]float32, n*keys),
 			gate: make([]float32, routes*c.FFN), up: make([]float32, routes*c.FFN),
 		},
-		scratch:   make([]workerScratch, threads),
+		scratch:   make([]workerScratch, o.Threads),
 		spans:     make([]span, 0, n),
 		positions: make([]int, n),
 		tiles:     make([]queryTile, 0, n),
@@ -116,12 +117,12 @@ func newExecutor(m *model.Model, spec infer.Spec, level simd.Level, threads int)
 		e.scratch[i] = workerScratch{
 			tile:             make([]float32, tile),
 			logits:           make([]float32, n*logitRows),
-			attentionScratch: newAttentionScratch(c, spec.BlockTokens),
+			attentionScratch: newAttentionScratch(c),
 		}
 	}
 	e.product = productTask{e: e, jobs: make([]productJob, 0, 2*max(2, c.Experts))}
 	e.logits = logitsTask{e: e, items: make([]*infer.Item, 0, n)}
-	e.tokens.e, e.attention.e, e.adaption.e, e.route.e = e, e, e, e
+	e.tokens.e, e.attention.e, e.merge.e, e.adaption.e, e.route.e = e, e, e, e, e
 	return e, nil
 }
 

@@ -56,14 +56,10 @@ func (s *sequence) drawChunk(t *rapid.T, id, room int) (infer.Item, bool) {
 }
 
 // Chunked = whole, batched = alone, with others' adapters or none, scattered =
-// contiguous blocks, and any number of threads, to the last bit.
+// contiguous blocks of any length, and any number of threads, to the last bit.
 func TestResultsDependOnTheSequenceAlone(t *testing.T) {
 	for name, file := range propertyModels(t) {
-		t.Run(name, func(t *testing.T) {
-			for _, level := range levels() {
-				checkIndependence(t, level, file)
-			}
-		})
+		t.Run(name, func(t *testing.T) { checkIndependence(t, file) })
 	}
 }
 
@@ -87,23 +83,33 @@ func propertyModels(t *testing.T) map[string]*gguf.File {
 	return models
 }
 
-func checkIndependence(t *testing.T, level simd.Level, file *gguf.File) {
-	alone := load(t, at(level, Options{Threads: 1}), file)
-	adapters := []*infer.AdapterFile{randomAdapter(alone, 3, 1), randomAdapter(alone, 5, 2)}
-	loadAdapters(t, alone, adapters)
+func checkIndependence(t *testing.T, file *gguf.File) {
+	type lone struct {
+		infer.Executor
+		adapters []*infer.AdapterFile
+	}
+	alone := make(map[simd.Level]lone)
+	for _, level := range levels() {
+		e := load(t, at(level, Options{Threads: 1}), file)
+		adapters := []*infer.AdapterFile{randomAdapter(e, 3, 1), randomAdapter(e, 5, 2)}
+		loadAdapters(t, e, adapters)
+		alone[level] = lone{e, adapters}
+	}
 	rapid.Check(t, func(r *rapid.T) {
+		level := rapid.SampledFrom(levels()).Draw(r, "level")
 		e, err := at(level, Options{
 			Threads:        rapid.IntRange(1, 4).Draw(r, "threads"),
-			BlockTokens:    32,
+			BlockTokens:    rapid.SampledFrom([]int{1, 7, 16, 32, 48, 64}).Draw(r, "block"),
 			MaxBatchTokens: rapid.IntRange(3, 90).Draw(r, "batch"),
 		}).Load(context.Background(), file)
 		require.NoError(r, err)
 		defer e.Close()
-		loadAdapters(r, e, adapters)
+		one := alone[level]
+		loadAdapters(r, e, one.adapters)
 		e.(*executor).shareMACs = 1
 		runTogether(r, e, drawSequences(r, e.Spec()), func(s *sequence) {
 			want := &sequence{tokens: s.tokens, adapter: s.adapter, logits: make([]float32, len(s.logits)), hidden: slices.Clone(s.hidden)}
-			step(t, alone, want.item(0, 0, len(s.tokens), blocks(alone.Spec(), 0, len(s.tokens))))
+			step(t, one, want.item(0, 0, len(s.tokens), blocks(one.Spec(), 0, len(s.tokens))))
 			require.Equal(r, want.logits, s.logits)
 			require.Equal(r, want.hidden, s.hidden)
 		})

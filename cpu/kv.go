@@ -5,29 +5,30 @@ import (
 
 	"github.com/intelliparadigm/haiku/infer"
 	"github.com/intelliparadigm/haiku/internal/model"
+	"github.com/intelliparadigm/haiku/internal/simd"
 )
 
 // kvCache holds the keys and values of all positions in blocks. Within a
-// block, those of one head lie together, [slot][HeadDim], as attention reads
+// block, those of one head lie together, [slot][headDim], as attention reads
 // them.
 type kvCache struct {
+	format                        simd.Format
 	kvHeads, blockTokens, headDim int
-	keys, values                  [][]float32 // [layer][Blocks · kvHeads · blockTokens · headDim]
+	rowBytes                      int      // of headDim elements
+	keys, values                  [][]byte // [layer][Blocks · kvHeads · blockTokens · rowBytes]
 	free                          func() error
 }
 
-// kvFloatsPerToken is what one position takes, over all layers.
-func kvFloatsPerToken(c *model.Config) int { return 2 * c.LayerCount * c.KVHeads * c.HeadDim }
-
 // newKVCache takes the memory for all blocks; free gives it back.
-func newKVCache(c *model.Config, blocks, blockTokens int) (*kvCache, error) {
-	total := kvFloatsPerToken(c) * blocks * blockTokens
+func newKVCache(c *model.Config, format simd.Format, blocks, blockTokens int) (*kvCache, error) {
+	kv := &kvCache{format: format, kvHeads: c.KVHeads, blockTokens: blockTokens, headDim: c.HeadDim, rowBytes: format.RowBytes(c.HeadDim)}
+	perLayer := blocks * kv.kvHeads * kv.headBytes()
+	total := 2 * c.LayerCount * perLayer
 	memory, free, err := allocate(total)
 	if err != nil {
-		return nil, fmt.Errorf("cpu: %w: %d bytes for keys and values: %w", infer.ErrOutOfMemory, 4*total, err)
+		return nil, fmt.Errorf("cpu: %w: %d bytes for keys and values: %w", infer.ErrOutOfMemory, total, err)
 	}
-	kv := &kvCache{kvHeads: c.KVHeads, blockTokens: blockTokens, headDim: c.HeadDim, free: free}
-	perLayer := blocks * kv.blockFloats()
+	kv.free = free
 	for range c.LayerCount {
 		kv.keys = append(kv.keys, memory[:perLayer:perLayer])
 		kv.values = append(kv.values, memory[perLayer:2*perLayer:2*perLayer])
@@ -36,25 +37,33 @@ func newKVCache(c *model.Config, blocks, blockTokens int) (*kvCache, error) {
 	return kv, nil
 }
 
-// blockFloats is the size of one layer's keys, or values, of one block.
-func (kv *kvCache) blockFloats() int { return kv.kvHeads * kv.headFloats() }
+// headBytes is the size of one head's keys, or values, in a block.
+func (kv *kvCache) headBytes() int { return kv.blockTokens * kv.rowBytes }
 
-// headFloats is the size of one head's part of a block.
-func (kv *kvCache) headFloats() int { return kv.blockTokens * kv.headDim }
+// at is where one head's part of a block begins, from a slot on.
+func (kv *kvCache) at(block int32, head, slot int) int {
+	return (int(block)*kv.kvHeads+head)*kv.headBytes() + slot*kv.rowBytes
+}
 
 // store writes the key and the value of one position, [kvHeads·headDim] each.
 func (kv *kvCache) store(layer int, block int32, slot int, key, value []float32) {
 	for head := range kv.kvHeads {
-		at := int(block)*kv.blockFloats() + head*kv.headFloats() + slot*kv.headDim
-		copy(kv.keys[layer][at:at+kv.headDim], key[head*kv.headDim:])
-		copy(kv.values[layer][at:at+kv.headDim], value[head*kv.headDim:])
+		at, from := kv.at(block, head, slot), head*kv.headDim
+		simd.Encode(kv.format, kv.keys[layer][at:at:at+kv.rowBytes], key[from:from+kv.headDim])
+		simd.Encode(kv.format, kv.values[layer][at:at:at+kv.rowBytes], value[from:from+kv.headDim])
 	}
 }
 
-// head returns the keys and values of one head in a block,
-// [blockTokens][headDim] each.
-func (kv *kvCache) head(layer int, block int32, head int) (keys, values []float32) {
-	at := int(block)*kv.blockFloats() + head*kv.headFloats()
-	end := at + kv.headFloats()
-	return kv.keys[layer][at:end], kv.values[layer][at:end]
+// read decodes n positions of one head from a position on to dst,
+// [n][headDim], of cache, which is keys or values. table is the sequence's.
+func (kv *kvCache) read(level simd.Level, dst []float32, cache []byte, table []int32, head, position, n int) {
+	for n > 0 {
+		slot := position % kv.blockTokens
+		run := min(n, kv.blockTokens-slot)
+		at := kv.at(table[position/kv.blockTokens], head, slot)
+		// Rows follow each other without a gap, and are one long row.
+		row := simd.Matrix{Format: kv.format, Rows: 1, Cols: run * kv.headDim, Data: cache[at : at+run*kv.rowBytes]}
+		level.Row(dst, &row, 0)
+		dst, position, n = dst[run*kv.headDim:], position+run, n-run
+	}
 }

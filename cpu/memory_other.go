@@ -2,7 +2,7 @@
 
 package cpu
 
-// allocate returns n zeroed floats. On these systems they lie in the Go heap.
-func allocate(n int) (floats []float32, free func() error, err error) {
-	return make([]float32, n), func() error { return nil }, nil
+// allocate returns n zeroed bytes. On these systems they lie in the Go heap.
+func allocate(n int) (data []byte, free func() error, err error) {
+	return make([]byte, n), func() error { return nil }, nil
 }

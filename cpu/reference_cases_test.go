@@ -20,7 +20,7 @@ func requireReference(t *testing.T, level simd.Level, file *gguf.File, lengths .
 	t.Helper()
 	m, err := model.Load(file)
 	require.NoError(t, err)
-	e := load(t, at(level, Options{Threads: 2}), file)
+	e := load(t, at(level, Options{Threads: 2, KV: KVF32}), file)
 	tokens := text(1, lengths[len(lengths)-1], m.Vocab)
 	table := blocks(e.Spec(), 0, len(tokens))
 	logits := make([]float32, m.Vocab)
@@ -75,7 +75,7 @@ func TestFP8WeightsAreRoundedAtLoad(t *testing.T) {
 	tokens := text(1, 40, cfg.Vocab)
 	want := reference{m}.logits(tokens)
 	for _, level := range levels() {
-		e := load(t, at(level, Options{Threads: 2, Weights: WeightsFP8E4M3}), file)
+		e := load(t, at(level, Options{Threads: 2, KV: KVF32, Weights: WeightsFP8E4M3}), file)
 		require.InDeltaSlice(t, want, logitsOf(t, e, tokens), 1e-4)
 		exact := logitsOf(t, load(t, at(level, Options{}), file), tokens)
 		require.Greater(t, distance(exact, logitsOf(t, e, tokens)), 1e-3, "rounding shows")
@@ -136,8 +136,8 @@ func TestLoadNamesWhatIsNotSupported(t *testing.T) {
 }
 
 func TestLoadPlansMemory(t *testing.T) {
-	file := synthetic(t, smallConfig, nil) // 2 layers × 2 × 24 floats: 384 bytes a token
-	const perBlock = 32 * 2 * 2 * 24 * 4   // of 32 tokens
+	file := synthetic(t, smallConfig, nil) // 2 layers × 2 × 24 floats: 192 bytes a token in F16
+	const perBlock = 32 * 2 * 2 * 24 * 2   // of 32 tokens
 	for _, c := range []struct {
 		options         Options
 		context, blocks int
@@ -145,6 +145,9 @@ func TestLoadPlansMemory(t *testing.T) {
 	}{
 		{Options{}, 200, 16 * 7, ""},
 		{Options{ContextTokens: 64}, 64, 16 * 2, ""},
+		{Options{KV: KVF32, KVBytes: 6 * perBlock}, 96, 3, ""},
+		{Options{KV: 9}, 0, 0, "option KV is 9"},
+		{Options{KV: KVQ8_0}, 0, 0, "option KV is Q8_0, and the model's heads of 12 elements"},
 		{Options{KVBytes: 3*perBlock + 1}, 96, 3, ""},
 		{Options{KVBytes: 8 * perBlock}, 200, 8, ""},
 		{Options{KVBytes: 2 * perBlock, ContextTokens: 65}, 0, 0, fmt.Sprintf("65 tokens need %d bytes, option KVBytes allows %d", 3*perBlock, 2*perBlock)},
@@ -182,6 +185,6 @@ func TestBlocksLieOutsideTheHeap(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	e := load(t, New(), file)
 	runtime.ReadMemStats(&after)
-	require.Greater(t, e.Spec().Blocks*e.Spec().BlockTokens*384, 900<<20, "a gigabyte of blocks")
+	require.Greater(t, e.Spec().Blocks*e.Spec().BlockTokens*192, 900<<20, "a gigabyte of blocks")
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20))
 }

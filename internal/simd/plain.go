@@ -3,9 +3,17 @@ package simd
 import (
 	"encoding/binary"
 	"math"
+	"unsafe"
 )
 
+// littleEndian reports whether float32 lies in memory as in a file.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
 func decodeF32(dst []float32, src []byte) {
+	if littleEndian && len(dst) > 0 {
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&dst[0])), 4*len(dst)), src[:4*len(dst)])
+		return
+	}
 	for i := range dst {
 		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
 	}
