@@ -94,11 +94,11 @@ func kSteps(block []float32, last int) (scale, least float32, scales, leasts [8]
 	_, lowest := limits(lows[:])
 	scale, least = Half(ToHalf(widest/63)), Half(ToHalf(lowest/63))
 	for j := range 8 {
-		scales[j] = step(widths[j]*inverse(scale)+0.999, 63) // too wide rather than too narrow
-		leasts[j] = step(lows[j]*inverse(least)+0.5, 63)
+		scales[j] = step(float32(widths[j]*inverse(scale))+0.999, 63) // too wide rather than too narrow
+		leasts[j] = step(float32(lows[j]*inverse(least))+0.5, 63)
 		width, low := scale*float32(scales[j]), least*float32(leasts[j])
 		for i, v := range block[32*j : 32*j+32] {
-			steps[32*j+i] = step((v+low)*inverse(width)+0.5, last)
+			steps[32*j+i] = step(float32((v+low)*inverse(width))+0.5, last)
 		}
 	}
 	return scale, least, scales, leasts, steps
@@ -165,7 +165,7 @@ func encodeQ6KBlock(dst []byte, block []float32) []byte {
 		scales[g] = byte(int8(s))
 		inv := inverse(scale * s)
 		for i := 16 * g; i < 16*g+16; i++ {
-			q := step(block[i]*inv+32.5, 63)
+			q := step(float32(block[i]*inv)+32.5, 63)
 			half, quarter, l := i/128, i%128/32, i%32
 			low[64*half+quarter%2*32+l] |= q & 15 << (quarter / 2 * 4)
 			high[32*half+l] |= q >> 4 << (2 * quarter)

@@ -21,8 +21,8 @@ const (
 	F8E4M3               // blocks of 128, the last of a row shorter: float32 scale, E4M3 values
 )
 
-// BlockElements is the number of weights a small block holds.
-const BlockElements = 32
+// smallBlock is the number of weights in a block of the formats without a K.
+const smallBlock = 32
 
 // layout is all that a format is: its block and how one is read and written.
 type layout struct {

@@ -245,3 +245,17 @@ func BenchmarkMul(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkEncode(b *testing.B) {
+	row := randomVector(rand.New(rand.NewPCG(9, 10)), 4096)
+	for _, format := range formats {
+		b.Run(format.String(), func(b *testing.B) {
+			data := make([]byte, 0, format.RowBytes(len(row)))
+			b.ReportAllocs()
+			b.SetBytes(int64(4 * len(row)))
+			for b.Loop() {
+				data = Encode(format, data[:0], row)
+			}
+		})
+	}
+}

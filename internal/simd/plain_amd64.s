@@ -71,21 +71,23 @@ loop:
 // E4M3 becomes binary16 with the same exponent bits, so 2⁻⁸ times the number:
 // the sign-extended byte moved up by seven, without the second copy of the sign
 // in bit 14. Where all seven bits are set it becomes NaN.
-
-BYTES32(signAndRest<>, 0xbfffbfffbfffbfff)
-BYTES32(allSeven<>, 0x3f803f803f803f80)
-BYTES32(twoTo8<>, 0x4380000043800000)
+//
+// FP8CONSTANTS are the seven bits, all but bit 14, and 2⁸.
+#define FP8CONSTANTS \
+	FILL(0x3f803f80, X5, Y5) \
+	FILL(0xbfffbfff, X6, Y6) \
+	FILL(0x43800000, X7, Y7)
 
 // FP8EIGHT converts the eight numbers at 4(P)(AX) to Y, times SCALE; clobbers X8.
 #define FP8EIGHT(P, X, Y, SCALE) \
 	VPMOVSXBW 4(P)(AX*1), X \
 	VPSLLW    $7, X, X \
-	VPAND     allSeven<>(SB), X, X8 \
-	VPCMPEQW  allSeven<>(SB), X8, X8 \
-	VPAND     signAndRest<>(SB), X, X \
+	VPAND     X5, X, X8 \
+	VPCMPEQW  X5, X8, X8 \
+	VPAND     X6, X, X \
 	VPOR      X8, X, X \
 	VCVTPH2PS X, Y \
-	VMULPS    twoTo8<>(SB), Y, Y \
+	VMULPS    Y7, Y, Y \
 	VMULPS    SCALE, Y, Y
 
 // FP8NEXT sets R12 to the number of weights in the block, of the CX left.
@@ -98,6 +100,7 @@ BYTES32(twoTo8<>, 0x4380000043800000)
 // func dot4FP8(dst *[quad]float32, w *byte, rowBytes int, x *float32, cols int)
 TEXT ·dot4FP8(SB), NOSPLIT, $0-40
 	DOT4ARGS
+	FP8CONSTANTS
 
 block:
 	FP8NEXT
@@ -134,6 +137,7 @@ eight:
 // func spreadFP8(dst *float32, step int, src *byte, n int)
 TEXT ·spreadFP8(SB), NOSPLIT, $0-32
 	DECODEARGS
+	FP8CONSTANTS
 
 block:
 	FP8NEXT
