@@ -4,7 +4,6 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -47,14 +46,9 @@ func drive(l load) (loadResult, error) {
 	return r, json.Unmarshal(out, &r)
 }
 
-func clientMain(args []string) error {
-	flags := flag.NewFlagSet("client", flag.ContinueOnError)
-	text := flags.String("load", "", "JSON of the load")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
+func clientLoad(text string) error {
 	var l load
-	if err := json.Unmarshal([]byte(*text), &l); err != nil {
+	if err := json.Unmarshal([]byte(text), &l); err != nil {
 		return err
 	}
 	r, err := l.run()

@@ -34,25 +34,50 @@ func tiny() subject {
 	}, 200, 200}
 }
 
-// synthetic writes the 100M-parameter model in a format and returns it with a
-// function that removes it.
-func synthetic(name string, format simd.Format, dir string) (subject, error) {
-	path := filepath.Join(dir, "synthetic-100m-"+name+".gguf")
-	if _, err := os.Stat(path); err != nil {
-		file, err := os.Create(path)
-		if err != nil {
-			return subject{}, err
-		}
-		if err := model.WriteSynthetic(file, model.Synthetic100M(format)); err != nil {
-			file.Close()
-			return subject{}, err
-		}
-		if err := file.Close(); err != nil {
-			return subject{}, err
-		}
+// modelFormats are what a model's file may hold.
+var modelFormats = []simd.Format{
+	simd.F32, simd.F16, simd.BF16, simd.Q8_0, simd.Q6_K, simd.Q5_K, simd.Q5_1, simd.Q5_0, simd.Q4_K, simd.Q4_1, simd.Q4_0,
+}
+
+// syntheticFile writes the 100M-parameter model in a format, once.
+func syntheticFile(format simd.Format, dir string) (path string, err error) {
+	path = filepath.Join(dir, "synthetic-100m-"+format.String()+".gguf")
+	return path, writeModel(path, model.Synthetic100M(format))
+}
+
+func writeModel(path string, cfg model.SyntheticConfig) error {
+	if _, err := os.Stat(path); err == nil {
+		return nil
 	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := model.WriteSynthetic(file, cfg); err != nil {
+		file.Close()
+		return err
+	}
+	return file.Close()
+}
+
+// synthetic is the 100M-parameter model in a format.
+func synthetic(format simd.Format, dir string) (subject, error) {
+	path, err := syntheticFile(format, dir)
+	return opened("synthetic 100M "+format.String(), path), err
+}
+
+func opened(name, path string) subject {
 	open := func(o infer.Options, b infer.Backend) (*infer.Engine, error) { return o.Open(path, b) }
-	return subject{"synthetic 100M " + name, open, 512, 128}, nil
+	return subject{name, open, 512, 128}
+}
+
+// mixture is a model of experts, of which a token uses a quarter: 36 million of
+// its 94 million parameters.
+func mixture(dir string) (subject, error) {
+	cfg := model.Synthetic100M(simd.Q8_0)
+	cfg.Layers, cfg.FFN, cfg.Experts, cfg.ExpertsUsed = 6, 512, 8, 2
+	path := filepath.Join(dir, "synthetic-mixture.gguf")
+	return opened("mixture of 8 experts, 2 used, Q8_0", path), writeModel(path, cfg)
 }
 
 func cpuTable(s settings) error {
@@ -62,36 +87,52 @@ func cpuTable(s settings) error {
 	}
 	defer clean()
 	subjects := []subject{tiny()}
-	for _, f := range []struct {
-		name   string
-		format simd.Format
-	}{{"F16", simd.F16}, {"Q8_0", simd.Q8_0}, {"Q4_0", simd.Q4_0}} {
-		sub, err := synthetic(f.name, f.format, dir)
+	for _, format := range modelFormats {
+		sub, err := synthetic(format, dir)
 		if err != nil {
 			return err
 		}
 		subjects = append(subjects, sub)
 	}
+	experts, err := mixture(dir)
+	if err != nil {
+		return err
+	}
+	subjects = append(subjects, experts)
 	fmt.Printf("| model | prefill, 1 / 2 threads | decode, 1 / 2 threads | decode of 16 sequences, 2 threads |\n| --- | ---: | ---: | ---: |\n")
 	for _, sub := range subjects {
-		var prefill, decode [2]float64
-		var batched float64
-		for i, threads := range []int{1, 2} {
-			engine, err := sub.open(infer.Options{MaxBatchTokens: 512}, cpu.Options{Threads: threads}.New())
-			if err != nil {
-				return err
-			}
-			prefill[i] = best(s, func() (float64, error) { return prefillRate(engine, sub.prefill) })
-			decode[i] = best(s, func() (float64, error) { return decodeRate(engine, 1, sub.decode) })
-			if threads == 2 {
-				batched = best(s, func() (float64, error) { return decodeRate(engine, 16, sub.decode) })
-			}
-			if err := engine.Close(); err != nil {
+		if err := cpuRow(s, sub, cpu.Options{}); err != nil {
+			return err
+		}
+		if sub.name == "synthetic 100M F32" {
+			sub.name += ", kept in FP8 E4M3"
+			if err := cpuRow(s, sub, cpu.Options{Weights: cpu.WeightsFP8E4M3}); err != nil {
 				return err
 			}
 		}
-		fmt.Printf("| %s | %.0f / %.0f | %.1f / %.1f | %.0f |\n", sub.name, prefill[0], prefill[1], decode[0], decode[1], batched)
 	}
+	return nil
+}
+
+func cpuRow(s settings, sub subject, options cpu.Options) error {
+	var prefill, decode [2]float64
+	var batched float64
+	for i, threads := range []int{1, 2} {
+		options.Threads = threads
+		engine, err := sub.open(infer.Options{MaxBatchTokens: 512}, options.New())
+		if err != nil {
+			return err
+		}
+		prefill[i] = best(s, func() (float64, error) { return prefillRate(engine, sub.prefill) })
+		decode[i] = best(s, func() (float64, error) { return decodeRate(engine, 1, sub.decode) })
+		if threads == 2 {
+			batched = best(s, func() (float64, error) { return decodeRate(engine, 16, sub.decode) })
+		}
+		if err := engine.Close(); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("| %s | %.0f / %.0f | %.1f / %.1f | %.0f |\n", sub.name, prefill[0], prefill[1], decode[0], decode[1], batched)
 	return nil
 }
 
@@ -166,7 +207,7 @@ func httpTable(s settings) error {
 		return err
 	}
 	defer clean()
-	large, err := synthetic("Q8_0", simd.Q8_0, dir)
+	large, err := synthetic(simd.Q8_0, dir)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@
 // in one run on one machine. Quote the ratios, not the times.
 //
 //	go run ./bench                # all tables
-//	go run ./bench -run token     # one of: token, streams, cpu, http
+//	go run ./bench -run token     # one of: token, streams, cpu, load, long, adapters, tokenizer, http
 //
 // Tables that need a second process start this program again as a client, so
 // that the client's work is not counted as the server's.
@@ -25,6 +25,10 @@ var tables = []struct {
 	{"token", "One token through ring, SSE and flush (server CPU per token, HTTP/1.1 over loopback)", tokenTable},
 	{"streams", "1,000 concurrent streams over the fake executor", streamsTable},
 	{"cpu", "cpu executor (tokens per second)", cpuTable},
+	{"load", "Opening a model: 100 million parameters, one process per row", loadTable},
+	{"long", "Decode and prefill at a context of 4096 tokens, 2 threads (tokens per second)", longTable},
+	{"adapters", "Decode of 16 sequences with low-rank adapters of rank 16, 2 threads (tokens per second)", adapterTable},
+	{"tokenizer", "Tokenizers (MB/s, one thread)", tokenizerTable},
 	{"http", "Tokens per second through the HTTP stream as a share of those inside the engine", httpTable},
 }
 

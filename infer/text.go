@@ -26,6 +26,14 @@ type modelVocabulary struct {
 	addBOS        bool     // as the kind of vocabulary has it by default
 }
 
+// TokenizerOf returns the tokenizer of a model file, for programs that count or
+// cut text without an executor. Errors match [ErrUnsupportedModel] for a kind
+// of vocabulary that is not known.
+func TokenizerOf(file *ModelFile) (Tokenizer, error) {
+	text, err := textFrom(file)
+	return text.Tokenizer, err
+}
+
 // textFrom reads the tokenizer and the chat template of a model.
 func textFrom(file *ModelFile) (Text, error) {
 	v, err := readVocabulary(file)
