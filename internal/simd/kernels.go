@@ -8,7 +8,8 @@ type reader struct {
 	// spread decodes n weights of the row at src and writes them in groups of
 	// eight, step elements apart.
 	spread func(dst *float32, step int, src *byte, n int)
-	// dot4 multiplies four rows, rowBytes apart, with x [cols].
+	// dot4 multiplies four rows, rowBytes apart, with x [cols]. F32 has dense4
+	// instead.
 	dot4 func(dst *[quad]float32, w *byte, rowBytes int, x *float32, cols int)
 }
 
@@ -35,7 +36,7 @@ func mulVector(dst []float32, m *Matrix, lo int, x, tile []float32) {
 	}
 }
 
-// mulF32 is Mul for float32 rows, which need no decoding.
+// mulF32 is Mul for float32 rows where they lie.
 func mulF32(dst []float32, stride int, m *Matrix, lo, hi int, x []float32, tokens int) {
 	step := tileRows(m.Cols)
 	for row := lo; row < hi; row += step {
@@ -95,9 +96,14 @@ func (l Level) decode(f Format, dst []float32, src []byte) {
 // wide is the number of rows of the 512-bit kernel.
 const wide = 8
 
-// interleaves reports whether rows [lo, hi) of m suit mulInterleaved.
-func (l Level) interleaves(m *Matrix, lo, hi int) bool {
-	return l == AVX512 && l.reads(m.Format, m.Cols) && hi-lo >= wide
+// interleaves reports whether mulInterleaved suits rows [lo, hi) of m. For few
+// tokens F32 is faster where it lies.
+func (l Level) interleaves(m *Matrix, lo, hi, tokens int) bool {
+	few := 1
+	if m.Format == F32 {
+		few = 12
+	}
+	return l == AVX512 && l.reads(m.Format, m.Cols) && hi-lo >= wide && tokens > few
 }
 
 // mulInterleaved is mulTiled with tiles in the order of dense8.

@@ -29,12 +29,12 @@ func TileLen(cols int) int { return tileRows(cols) * cols }
 func (l Level) Mul(dst []float32, stride int, m *Matrix, lo, hi int, x []float32, tokens int, tile []float32) {
 	switch {
 	case hi <= lo || tokens <= 0:
+	case l.interleaves(m, lo, hi, tokens):
+		mulInterleaved(dst, stride, m, lo, hi, x, tokens, tile)
 	case m.Format == F32 && l != Portable:
 		mulF32(dst, stride, m, lo, hi, x, tokens)
 	case tokens == 1 && l.reads(m.Format, m.Cols):
 		mulVector(dst[:hi-lo], m, lo, x, tile)
-	case l.interleaves(m, lo, hi):
-		mulInterleaved(dst, stride, m, lo, hi, x, tokens, tile)
 	default:
 		l.mulTiled(dst, stride, m, lo, hi, x, tokens, tile)
 	}

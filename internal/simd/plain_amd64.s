@@ -3,6 +3,20 @@
 
 // Formats without blocks, and FP8.
 
+// func spreadF32(dst *float32, step int, src *byte, n int)
+TEXT ·spreadF32(SB), NOSPLIT, $0-32
+	DECODEARGS
+
+loop:
+	VMOVUPS (SI), Y9
+	VMOVUPS Y9, (DI)
+	ADDQ    $32, SI
+	ADDQ    BX, DI
+	SUBQ    $8, CX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
 #define F16EIGHT \
 	VMOVUPS     (DX)(AX*2), Y4 \
 	VCVTPH2PS   (SI)(AX*1), Y8 \

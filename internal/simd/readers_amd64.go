@@ -1,7 +1,8 @@
 package simd
 
-// readers are the assembly for each format; F32 needs none.
+// readers are the assembly for each format.
 var readers = [len(layouts)]reader{
+	F32:    {spread: spreadF32},
 	F16:    {spreadF16, dot4F16},
 	BF16:   {spreadBF16, dot4BF16},
 	Q8_0:   {spreadQ80, dot4Q80},
@@ -14,6 +15,9 @@ var readers = [len(layouts)]reader{
 	Q6_K:   {spreadQ6K, dot4Q6K},
 	F8E4M3: {spreadFP8, dot4FP8},
 }
+
+//go:noescape
+func spreadF32(dst *float32, step int, src *byte, n int)
 
 //go:noescape
 func spreadF16(dst *float32, step int, src *byte, n int)
