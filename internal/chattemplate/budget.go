@@ -19,6 +19,7 @@ type budget struct {
 	until  time.Time
 	items  int   // loop iterations and what range() yielded
 	made   int   // bytes of all values made so far
+	calls  int   // macros that run, each called by the one before
 	err    error // the first refusal; everything after it is refused too
 }
 

@@ -33,6 +33,7 @@ func environment() *exec.Environment {
 			}
 			return exec.AsValue(made)
 		},
+		"strftime_now": now,
 	}
 	maps.Copy(globals, functions)
 	return &exec.Environment{

@@ -71,31 +71,21 @@ func (w *rewriter) wrappers(list ...*nodes.Wrapper) error {
 }
 
 // in rewrites expressions where they stand. Absent ones are nil.
-func (w *rewriter) in(places ...*nodes.Expression) error {
-	for _, place := range places {
-		if *place == nil {
-			continue
-		}
-		e, err := w.expression(*place)
-		if err != nil {
-			return err
-		}
-		*place = e
-	}
-	return nil
-}
+func (w *rewriter) in(places ...*nodes.Expression) error { return rewriteAll(w, places) }
 
 // nodesIn is in for the fields that the engine declares as nodes.
-func (w *rewriter) nodesIn(places ...*nodes.Node) error {
+func (w *rewriter) nodesIn(places ...*nodes.Node) error { return rewriteAll(w, places) }
+
+func rewriteAll[N nodes.Node](w *rewriter, places []*N) error {
 	for _, place := range places {
-		if *place == nil {
+		if any(*place) == nil {
 			continue
 		}
-		e, err := w.expression(*place)
+		e, err := w.expression(any(*place).(nodes.Expression))
 		if err != nil {
 			return err
 		}
-		*place = e
+		*place = any(e).(N)
 	}
 	return nil
 }

@@ -19,10 +19,9 @@ type structure interface {
 	rewrite(w *rewriter) error
 }
 
-// controlTags are the tags there are. None of them reaches a file, and none
-// can call itself.
+// controlTags are the tags there are. None of them reaches a file.
 func controlTags() *exec.ControlStructureSet {
-	tags := map[string]parser.ControlStructureParser{"if": parseIf, "for": parseFor, "set": parseSet, "generation": parseGeneration}
+	tags := map[string]parser.ControlStructureParser{"if": parseIf, "for": parseFor, "set": parseSet, "macro": parseMacro, "generation": parseGeneration}
 	for _, name := range []string{"break", "continue", "raw"} {
 		if parse, ok := builtins.ControlStructures.Get(name); ok {
 			tags[name] = parse

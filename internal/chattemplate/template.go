@@ -3,7 +3,7 @@
 // says.
 //
 // The one idea: a template is a program from a file that somebody downloaded.
-// It runs without loaders, macros or anything that reaches outside, under
+// It runs without loaders or anything that reaches outside but the date, under
 // limits on time, output and the size of every value; and message content is
 // data: never parsed, and never mistaken for control tokens (see [Guard]).
 package chattemplate

@@ -62,10 +62,6 @@ func TestTemplatesOfModelFamilies(t *testing.T) {
 			"{% set x %}<{{ messages|length }}>{% endset %}{{ x }}{{ x }}",
 			"<4><4>",
 		},
-		"the date of llama-3.1": {
-			"{%- if not date_string is defined %}\n    {%- if strftime_now is defined %}\n        {%- set date_string = strftime_now(\"%d %b %Y\") %}\n    {%- else %}\n        {%- set date_string = \"26 Jul 2024\" %}\n    {%- endif %}\n{%- endif %}\nToday: {{ date_string }}\n",
-			"Today: 26 Jul 2024",
-		},
 		"zephyr": {
 			"{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + message['content'] + eos_token }}\n{% elif message['role'] == 'system' %}\n{{ '<|system|>\n' + message['content'] + eos_token }}\n{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n'  + message['content'] + eos_token }}\n{% endif %}\n{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}",
 			"<|system|>\nBe brief.</s>\n<|user|>\n  Hi {{ x }} </s>\n<|assistant|>\nHello</s>\n<|user|>\nBye</s>\n<|assistant|>\n",
@@ -179,5 +175,35 @@ func TestTemplatesRenderAsJinjaRendersThem(t *testing.T) {
 	require.Greater(t, len(file.Cases), 300)
 	for _, c := range file.Cases {
 		t.Run(c[0], func(t *testing.T) { require.Equal(t, c[1], render(t, c[0], conversation)) })
+	}
+}
+
+func TestTheDateOfLlama31(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // the clock stands still
+		source := "{%- if not date_string is defined %}\n    {%- if strftime_now is defined %}\n        {%- set date_string = strftime_now(\"%d %b %Y\") %}\n    {%- else %}\n        {%- set date_string = \"26 Jul 2024\" %}\n    {%- endif %}\n{%- endif %}\nToday: {{ date_string }}\n"
+		require.Equal(t, "Today: "+time.Now().Format("02 Jan 2006"), render(t, source, conversation))
+	})
+}
+
+// The expected text is what C's strftime writes for the same time.
+func TestStrftime(t *testing.T) {
+	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.FixedZone("CET", 3600))
+	for format, want := range map[string]string{
+		"%Y-%m-%d":                "2026-02-03",
+		"%A, %B %-d, %y %j":       "Tuesday, February 3, 26 034",
+		"%a %b %e %T %Y %z %Z":    "Tue Feb  3 04:05:06 2026 +0100 CET",
+		"%H:%M:%S %I %p %R %F %D": "04:05:06 04 AM 04:05 2026-02-03 02/03/26",
+		"%-H.%-I.%-M.%-S.%-m":     "4.4.5.6.2",
+		"%c":                      "Tue Feb  3 04:05:06 2026",
+		"100%% é 2006":            "100% é 2006",
+		"":                        "",
+	} {
+		got, err := strftime(at, format)
+		require.NoError(t, err, format)
+		require.Equal(t, want, got, format)
+	}
+	for _, format := range []string{"%", "a%-", "%Q", "%é", "%-%"} {
+		_, err := strftime(at, format)
+		require.Error(t, err, format)
 	}
 }
