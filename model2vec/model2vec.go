@@ -125,7 +125,7 @@ func newModel(name string, file *safetensors.File, tokenizerJSON, configJSON []b
 func readTable(file *safetensors.File, vocab int) (table, error) {
 	for _, t := range file.Tensors() {
 		if t.Name != "embeddings" {
-			return table{}, fmt.Errorf("tensor %q is not implemented", t.Name)
+			return table{}, fmt.Errorf("tensor %q is not supported", t.Name)
 		}
 	}
 	t, found := file.Tensor("embeddings")

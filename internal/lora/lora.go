@@ -19,7 +19,7 @@ import (
 
 var (
 	// ErrFormat is matched by errors about a file that is no adapter, or one
-	// that asks for what is not implemented.
+	// that asks for what is not supported.
 	ErrFormat = errors.New("lora: unusable adapter")
 	// ErrMismatch is matched when an adapter does not fit a model.
 	ErrMismatch = errors.New("lora: adapter does not fit the model")

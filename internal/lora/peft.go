@@ -21,7 +21,7 @@ type peftConfig struct {
 	RankPattern  map[string]int     `json:"rank_pattern"`
 	AlphaPattern map[string]float64 `json:"alpha_pattern"`
 
-	// What would change the result and is not implemented.
+	// What would change the result and is not supported.
 	DoRA          bool     `json:"use_dora"`
 	FanInFanOut   bool     `json:"fan_in_fan_out"`
 	Bias          string   `json:"bias"`
@@ -85,15 +85,15 @@ func (c *peftConfig) check() error {
 	case c.Type != "LORA":
 		return fmt.Errorf("peft_type is %q, want LORA", c.Type)
 	case c.DoRA:
-		return fmt.Errorf("use_dora is not implemented")
+		return fmt.Errorf("use_dora is not supported")
 	case c.FanInFanOut:
-		return fmt.Errorf("fan_in_fan_out is not implemented")
+		return fmt.Errorf("fan_in_fan_out is not supported")
 	case c.Bias != "" && c.Bias != "none":
-		return fmt.Errorf("bias %q is not implemented", c.Bias)
+		return fmt.Errorf("bias %q is not supported", c.Bias)
 	case len(c.SaveModules) > 0:
-		return fmt.Errorf("modules_to_save is not implemented")
+		return fmt.Errorf("modules_to_save is not supported")
 	case c.Replication != nil || c.MegatronCore != nil || c.TargetsTokens != nil:
-		return fmt.Errorf("layer_replication, megatron_config and trainable_token_indices are not implemented")
+		return fmt.Errorf("layer_replication, megatron_config and trainable_token_indices are not supported")
 	case c.Alpha == nil:
 		return fmt.Errorf("lora_alpha is missing")
 	}

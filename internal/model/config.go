@@ -157,7 +157,7 @@ func (r *reader) refused() {
 		"rope.scaling.yarn_log_multiplier", "rope.scaling.alpha",
 	} {
 		if x, err := r.number64(key); !r.missing(err) && x != 0 {
-			r.unsupported("%s%s is %g and not implemented", r.prefix, key, x)
+			r.unsupported("%s%s is %g and not supported", r.prefix, key, x)
 		}
 	}
 	if pooling, err := r.file.Int(r.prefix + "pooling_type"); !r.missing(err) && pooling > 1 {

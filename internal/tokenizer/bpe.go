@@ -53,7 +53,7 @@ func NewBPE(cfg BPEConfig) (*BPE, error) {
 	}
 	var known bool
 	if t.preset, known = presetOf(cfg.Pre); !known {
-		return nil, fmt.Errorf("%w: the pre-tokeniser %q is not implemented", ErrVocabulary, cfg.Pre)
+		return nil, fmt.Errorf("%w: the pre-tokeniser %q is not supported", ErrVocabulary, cfg.Pre)
 	}
 	byText := make(map[string]int32, n)
 	bytesOf := byteCharacters()
