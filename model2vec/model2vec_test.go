@@ -127,7 +127,7 @@ func TestAModelThatCannotWorkIsNamed(t *testing.T) {
 		`model_type is "bert"`:                 {string(tensors(t, "I8", toyRows)), words, `{"model_type": "bert"}`},
 		"is [4 2], the tokenizer has 5 tokens": {string(tensors(t, "I8", toyRows[:4])), words, settings},
 		"has type I32":                         {string(tensors(t, "I32", toyRows)), words, settings},
-		`tensor "weights" is not supported`:  {string(tensors(t, "I8", toyRows, &safetensors.Tensor{Name: "weights", Type: "F32", Shape: []int{0}})), words, settings},
+		`tensor "weights" is not supported`:    {string(tensors(t, "I8", toyRows, &safetensors.Tensor{Name: "weights", Type: "F32", Shape: []int{0}})), words, settings},
 		`there is no tensor "embeddings"`:      {"\x02\x00\x00\x00\x00\x00\x00\x00{}", words, settings},
 	} {
 		_, err := Parse("toy", []byte(files[0]), []byte(files[1]), []byte(files[2]))
