@@ -168,8 +168,8 @@ func (e *executor) forget() {
 	e.spans, e.logits.items = e.spans[:0], e.logits.items[:0]
 }
 
-// gather checks the items, gives the good ones their rows and looks up their
-// tokens' embeddings. It returns the number of rows.
+// gather checks the items, makes the copies they ask for, gives the good ones
+// their rows and looks up their tokens' embeddings. It returns the number of rows.
 func (e *executor) gather(b *infer.Batch) (tokens int, err error) {
 	for i := range b.Items {
 		item := &b.Items[i]
@@ -182,6 +182,9 @@ func (e *executor) gather(b *infer.Batch) (tokens int, err error) {
 		}
 		if tokens+len(item.Tokens) > e.spec.MaxBatchTokens {
 			return 0, fmt.Errorf("cpu: step of more than %d tokens", e.spec.MaxBatchTokens)
+		}
+		if item.Copy {
+			e.kv.copy(item.Blocks[item.Start/e.spec.BlockTokens], item.CopyFrom, item.Start%e.spec.BlockTokens)
 		}
 		e.spans = append(e.spans, span{item, item.Start, tokens, len(item.Tokens), adapter, item.AdapterScale})
 		for j, token := range item.Tokens {
@@ -214,6 +217,8 @@ func (e *executor) check(item *infer.Item) error {
 		return fmt.Errorf("cpu: sequence %d: positions %d to %d are outside the context of %d", item.Seq, item.Start, end-1, e.spec.ContextTokens)
 	case len(item.Blocks)*e.spec.BlockTokens < end:
 		return fmt.Errorf("cpu: sequence %d: %d blocks of %d are too few for %d positions", item.Seq, len(item.Blocks), e.spec.BlockTokens, end)
+	case item.Copy && (item.CopyFrom < 0 || int(item.CopyFrom) >= e.spec.Blocks):
+		return fmt.Errorf("cpu: sequence %d: a copy of block %d, there are %d", item.Seq, item.CopyFrom, e.spec.Blocks)
 	case item.Hidden != nil && len(item.Hidden) != len(item.Tokens)*e.spec.HiddenSize:
 		return fmt.Errorf("cpu: sequence %d: room for %d floats, hidden states of %d tokens have %d", item.Seq, len(item.Hidden), len(item.Tokens), len(item.Tokens)*e.spec.HiddenSize)
 	case math.IsNaN(float64(item.AdapterScale)) || math.IsInf(float64(item.AdapterScale), 0):

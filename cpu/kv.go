@@ -54,6 +54,17 @@ func (kv *kvCache) store(layer int, block int32, slot int, key, value []float32)
 	}
 }
 
+// copy copies the first slots of a block to another.
+func (kv *kvCache) copy(to, from int32, slots int) {
+	for layer := range kv.keys {
+		for head := range kv.kvHeads {
+			dst, src, n := kv.at(to, head, 0), kv.at(from, head, 0), slots*kv.rowBytes
+			copy(kv.keys[layer][dst:dst+n], kv.keys[layer][src:src+n])
+			copy(kv.values[layer][dst:dst+n], kv.values[layer][src:src+n])
+		}
+	}
+}
+
 // read decodes n positions of one head from a position on to dst,
 // [n][headDim], of cache, which is keys or values. table is the sequence's.
 func (kv *kvCache) read(level simd.Level, dst []float32, cache []byte, table []int32, head, position, n int) {

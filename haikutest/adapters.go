@@ -64,7 +64,7 @@ func (e *Executor) adapt(it *infer.Item, s *sequence) error {
 		return fmt.Errorf("haikutest: adapter %d is not loaded", it.Adapter)
 	case math.IsNaN(float64(it.AdapterScale)) || math.IsInf(float64(it.AdapterScale), 0):
 		return fmt.Errorf("haikutest: the adapter's scale is %g", it.AdapterScale)
-	case it.Start > 0 && (s.adapterID != it.Adapter || s.scale != it.AdapterScale):
+	case it.Start > 0 && len(s.tokens) > 0 && (s.adapterID != it.Adapter || s.scale != it.AdapterScale):
 		e.violated("sequence %d: its adapter has changed from %d to %d", it.Seq, s.adapterID, it.Adapter)
 	}
 	s.adapterID, s.scale, s.adapter = it.Adapter, it.AdapterScale, a

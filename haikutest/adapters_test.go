@@ -98,6 +98,7 @@ func TestAdapterMisuseIsAViolation(t *testing.T) {
 		"adapter 1 is loaded twice, or is none",
 		"adapter 1 is unloaded while sequence 1 uses it",
 		"sequence 1: its adapter has changed from 1 to 0",
+		"sequence 1: block 0 was computed with adapter 1, its own is 0",
 	}, e.Violations())
 	require.Zero(t, e.Counts().Adapters)
 	require.NoError(t, e.Close())

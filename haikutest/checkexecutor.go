@@ -50,6 +50,8 @@ var executorChecks = []executorCheck{
 	{"logits do not depend on how a prompt is cut into chunks", (*executorRun).chunks},
 	{"logits do not depend on the rest of the batch", (*executorRun).batches},
 	{"logits do not depend on where the blocks lie", (*executorRun).scattered},
+	{"a sequence can begin with blocks that another has computed", (*executorRun).inherits},
+	{"sequences part after what they had in common", (*executorRun).parts},
 	{"hidden states depend on the sequence alone, and change nothing", (*executorRun).hiddenStates},
 	{"a step may be repeated", (*executorRun).repeats},
 	{"a step keeps no reference to its batch", (*executorRun).keepsNothing},

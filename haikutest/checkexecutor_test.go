@@ -227,6 +227,26 @@ func TestTheSuiteFindsEachBrokenExecutor(t *testing.T) {
 				return b.Executor.Close()
 			}
 		}},
+		{"knows blocks by their sequence", "a sequence can begin with", "no such sequence", func(b *broken) {
+			begun := make(map[infer.SeqID]bool)
+			b.step = func(ctx context.Context, batch *infer.Batch) error {
+				for i := range batch.Items {
+					if it := &batch.Items[i]; it.Start > 0 && !begun[it.Seq] {
+						return errors.New("no such sequence")
+					}
+					begun[batch.Items[i].Seq] = true
+				}
+				return b.Executor.Step(ctx, batch)
+			}
+		}},
+		{"copies a block too few", "sequences part", "tokens from position", func(b *broken) {
+			b.step = func(ctx context.Context, batch *infer.Batch) error {
+				for i := range batch.Items {
+					batch.Items[i].Copy = false
+				}
+				return b.Executor.Step(ctx, batch)
+			}
+		}},
 		{"steps after Close", "Close may be called twice", "Step after Close returns <nil>", func(b *broken) {
 			b.close = func() error { return nil }
 		}},
@@ -261,7 +281,7 @@ func TestTheSuiteIsAGoodEngine(t *testing.T) {
 		require.NoError(t, check.on(exec))
 		switch {
 		case strings.HasPrefix(check.rule, "a bad item"):
-			require.Len(t, exec.Violations(), 9, "each is the engine's fault")
+			require.Len(t, exec.Violations(), 10, "each is the engine's fault")
 		case strings.HasPrefix(check.rule, "Close"):
 			require.Equal(t, []string{"Step after Close"}, exec.Violations())
 		default:

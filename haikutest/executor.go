@@ -3,7 +3,6 @@ package haikutest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -74,7 +73,7 @@ type Executor struct {
 	counts     Counts
 	sequences  map[infer.SeqID]*sequence
 	released   map[infer.SeqID]bool
-	owners     map[int32]infer.SeqID // of the KV blocks
+	memory     []memory // [Blocks]
 	adapters   map[infer.AdapterID]*fakeAdapter
 	violations []string
 }
@@ -89,7 +88,7 @@ func New(cfg Config) *Executor {
 		struck:    make([]int, len(cfg.Faults)),
 		sequences: make(map[infer.SeqID]*sequence),
 		released:  make(map[infer.SeqID]bool),
-		owners:    make(map[int32]infer.SeqID),
+		memory:    make([]memory, max(cfg.Blocks, 0)),
 		adapters:  make(map[infer.AdapterID]*fakeAdapter),
 	}
 }
@@ -137,6 +136,7 @@ func (e *Executor) Step(ctx context.Context, b *infer.Batch) error {
 	}
 	defer e.end()
 	if err := wait(ctx, cost); err != nil {
+		e.withdraw(b)
 		return err
 	}
 	for i := range b.Items {
@@ -173,7 +173,24 @@ func (e *Executor) begin(b *infer.Batch) (time.Duration, error) {
 			cost += time.Duration(len(it.Tokens)) * e.cfg.Costs.PrefillToken
 		}
 	}
+	for i := range b.Items {
+		b.Items[i].Err = e.enter(&b.Items[i])
+	}
 	return cost, nil
+}
+
+// withdraw forgets the sequences that would have begun with a step that does
+// not happen.
+func (e *Executor) withdraw(b *infer.Batch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range b.Items {
+		seq := b.Items[i].Seq
+		if s := e.sequences[seq]; s != nil && len(s.tokens) == 0 {
+			e.disown(seq, s)
+			delete(e.sequences, seq)
+		}
+	}
 }
 
 func (e *Executor) end() {
@@ -199,11 +216,10 @@ func wait(ctx context.Context, d time.Duration) error {
 
 // compute runs one item. Its error is that of the whole step.
 func (e *Executor) compute(ctx context.Context, it *infer.Item) error {
-	s, err := e.store(it)
-	if err != nil {
-		it.Err = err
+	if it.Err != nil {
 		return nil
 	}
+	s := e.store(it)
 	if f := e.fault(s, it); f != nil {
 		if over, err := f.strike(ctx, it); over {
 			return err
@@ -217,32 +233,14 @@ func (e *Executor) compute(ctx context.Context, it *infer.Item) error {
 	return nil
 }
 
-// store keeps an item's tokens at their positions. Its error is the item's own.
-func (e *Executor) store(it *infer.Item) (*sequence, error) {
+// store keeps an item's tokens at their positions.
+func (e *Executor) store(it *infer.Item) *sequence {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.check(it); err != nil {
-		e.violated("sequence %d: %v", it.Seq, err)
-		return nil, fmt.Errorf("haikutest: %w", err)
-	}
+	e.fill(it)
 	s := e.sequences[it.Seq]
-	if s == nil {
-		if e.released[it.Seq] {
-			e.violated("sequence %d: it has been released", it.Seq)
-		}
-		s = &sequence{mark: -1}
-		e.sequences[it.Seq] = s
-	}
-	if s.step == e.counts.Steps {
-		e.violated("sequence %d: two items in one step", it.Seq)
-	}
-	s.step = e.counts.Steps
-	if err := e.adapt(it, s); err != nil {
-		return nil, err
-	}
-	e.claim(it, s)
 	s.write(it.Start, it.Tokens)
-	return s, nil
+	return s
 }
 
 // Release forgets a sequence.

@@ -144,6 +144,80 @@ func (r *executorRun) scattered() error {
 	return r.stepWants(want, r.item(r.sequence(), 0, tokens, blocks))
 }
 
+// inherits begins sequences where another stands, beside it and after its
+// release.
+func (r *executorRun) inherits() error {
+	tokens := r.prompt(33, 3)
+	shared := 20 / r.spec.BlockTokens * r.spec.BlockTokens
+	want, err := r.whole(tokens)
+	if err != nil {
+		return err
+	}
+	first := r.item(r.sequence(), 0, tokens[:20], r.table(1))
+	if err := r.step(first); err != nil {
+		return err
+	}
+	first.Start, first.Tokens = 20, tokens[20:]
+	joined := func(n int) infer.Item {
+		table := append(r.table(1)[:shared/r.spec.BlockTokens], r.table(n)...)
+		return r.item(r.sequence(), shared, tokens[shared:], table[:r.perSequence()])
+	}
+	second := joined(2)
+	if err := r.step(second, first); err != nil {
+		return err
+	}
+	r.exec.Release(first.Seq)
+	r.exec.Release(second.Seq)
+	for who, got := range map[string]infer.Item{"the first": first, "beside it": second} {
+		if err := same(want, got.Logits); err != nil {
+			return fmt.Errorf("%s: %w", who, err)
+		}
+	}
+	if err := r.stepWants(want, joined(3)); err != nil {
+		return fmt.Errorf("after its release: %w", err)
+	}
+	return nil
+}
+
+// parts lets two sequences with a block in common go on differently.
+func (r *executorRun) parts() error {
+	if r.spec.BlockTokens == 1 {
+		return nil
+	}
+	common := 20
+	if common%r.spec.BlockTokens == 0 {
+		common++
+	}
+	one := r.prompt(common+3, 4)
+	two := slices.Clone(one)
+	copy(two[common:], r.prompt(3, 9))
+	var want [2][]float32
+	for i, tokens := range [][]int32{one, two} {
+		var err error
+		if want[i], err = r.whole(tokens); err != nil {
+			return err
+		}
+	}
+	first := r.item(r.sequence(), 0, one[:common], r.table(1))
+	if err := r.step(first); err != nil {
+		return err
+	}
+	first.Start, first.Tokens = common, one[common:]
+	at := common / r.spec.BlockTokens
+	table := append(r.table(1)[:at], r.table(2)...)
+	second := r.item(r.sequence(), common, two[common:], table[:r.perSequence()])
+	second.Copy, second.CopyFrom = true, first.Blocks[at]
+	for range 2 { // a step may be repeated
+		if err := r.step(first, second); err != nil {
+			return err
+		}
+		if err := errors.Join(same(want[0], first.Logits), same(want[1], second.Logits)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // repeats does what an engine does to find a guilty item: the same batch again,
 // and then each item alone. It also computes a sequence anew from its start.
 func (r *executorRun) repeats() error {
@@ -212,6 +286,8 @@ func (r *executorRun) bad() []badItem {
 	tokens, blocks := r.prompt(8, 7), r.table(1)
 	beyond, negative := r.table(1), r.table(1)
 	beyond[0], negative[0] = int32(r.spec.Blocks), -1
+	copied := r.item(0, 0, tokens, blocks)
+	copied.Copy, copied.CopyFrom = true, int32(r.spec.Blocks)
 	short := r.item(0, 0, tokens, blocks)
 	short.Logits = short.Logits[1:]
 	return []badItem{
@@ -221,6 +297,7 @@ func (r *executorRun) bad() []badItem {
 		{"a negative position", r.item(0, -1, tokens[:1], blocks)},
 		{"a block that is not there", r.item(0, 0, tokens, beyond)},
 		{"a negative block", r.item(0, 0, tokens, negative)},
+		{"a copy of a block that is not there", copied},
 		{"too few blocks", r.item(0, 0, tokens, nil)},
 		{"no tokens", r.item(0, 0, nil, blocks)},
 		{"too little room for logits", short},

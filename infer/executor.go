@@ -44,7 +44,8 @@ type Item struct {
 	// Seq says whose tokens these are.
 	Seq SeqID
 	// Start is the position of Tokens[0]; positions below it were computed by
-	// earlier steps and lie in Blocks.
+	// earlier steps, with the same tokens, adapter and scale, and lie in Blocks.
+	// It may have been another sequence that computed them.
 	Start int
 	// Tokens are the ids to compute, [n] with n ≥ 1, at positions
 	// Start … Start+n-1.
@@ -53,6 +54,12 @@ type Item struct {
 	// Blocks[p/BlockTokens] at slot p%BlockTokens. It covers at least
 	// Start+n positions.
 	Blocks []int32
+	// Copy says that this sequence parts from others which it had a block in
+	// common with: before anything is computed, the first Start%BlockTokens
+	// slots of block CopyFrom are copied to the block of position Start. Other
+	// items of the batch may write to later slots of CopyFrom.
+	Copy     bool
+	CopyFrom int32
 	// Logits, when not nil, is where the executor writes the logits after the
 	// last token, [VocabSize].
 	Logits []float32
@@ -92,8 +99,11 @@ type Batch struct {
 //     a whole makes the Engine repeat the items one at a time.
 //   - When ctx ends, Step returns early with ctx's error if it can; what it
 //     computed is then discarded.
-//   - A sequence exists from its first Step with Start 0 until Release.
-//     Release of an unknown sequence does nothing.
+//   - Keys and values stay in their blocks until the Engine has them
+//     overwritten, also after Release: later sequences begin with blocks that
+//     earlier ones have computed, and several may read the same block.
+//   - A sequence exists from its first Step until Release. Release of an unknown
+//     sequence does nothing.
 //   - Close frees everything. After it Step returns an error that matches
 //     [ErrClosed]. Close may be called twice.
 type Executor interface {
