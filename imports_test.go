@@ -39,7 +39,7 @@ var public = []string{".", "openai", "infer", "cpu", "haikutest", "model2vec", "
 var arrows = map[string]edges{
 	".":         {code: []string{"internal/ring", "internal/sse", strictJSON}},
 	"openai":    {code: []string{".", strictJSON}, tests: append([]string{client}, public...)},
-	"infer":     {code: []string{".", "internal/gguf", "internal/lora", "internal/tokenizer", "internal/chattemplate"}, tests: public},
+	"infer":     {code: []string{".", "internal/gguf", "internal/lora", "internal/schedule", "internal/tokenizer", "internal/chattemplate"}, tests: public},
 	"cpu":       {code: []string{"infer", "internal/gguf", "internal/lora", "internal/model", "internal/simd"}, tests: append([]string{"internal/tokenizer"}, public...)},
 	"haikutest": {code: []string{".", "infer"}, tests: public},
 	"model2vec": {code: []string{".", "internal/safetensors", "internal/tokenizer"}},
@@ -51,6 +51,7 @@ var arrows = map[string]edges{
 	"internal/lora":         {code: []string{"internal/gguf", "internal/safetensors", "internal/simd"}},
 	"internal/mmap":         {code: []string{system}},
 	"internal/safetensors":  {code: []string{"internal/mmap", strictJSON}},
+	"internal/schedule":     {},
 	"internal/simd":         {code: []string{system}},
 	"internal/tokenizer":    {code: []string{unicodeText}, tests: []string{"internal/gguf"}},
 	"internal/chattemplate": {code: []string{templates}},
