@@ -50,7 +50,7 @@ func Says(pieces ...string) Config {
 type Counts struct {
 	Steps         int
 	PrefillTokens int // tokens computed before the first logits of a sequence
-	DecodeTokens  int // tokens computed one at a time after them
+	DecodeTokens  int // tokens computed one at a time after them, or after a beginning that others computed
 	LargestBatch  int // items in one step
 	OpenSequences int // begun and not released, also after Close
 	Adapters      int // loaded now
@@ -165,7 +165,7 @@ func (e *Executor) begin(b *infer.Batch) (time.Duration, error) {
 	cost := e.cfg.Costs.Step
 	for i := range b.Items {
 		it := &b.Items[i]
-		if s := e.sequences[it.Seq]; s != nil && s.sampled && len(it.Tokens) == 1 {
+		if s := e.sequences[it.Seq]; len(it.Tokens) == 1 && it.Start > 0 && (s == nil || s.sampled) {
 			e.counts.DecodeTokens++
 			cost += e.cfg.Costs.DecodeSequence
 		} else {

@@ -24,7 +24,7 @@ func TestClientsThatLeaveAtAnyMomentLeaveNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const step = 10 * time.Millisecond
 		exec := counting(40, func(cfg *haikutest.Config) { cfg.Costs.Step = step })
-		engine := haikutest.NewEngine(t, exec, infer.Options{MaxSequences: 3, MaxBatchTokens: 16})
+		engine := haikutest.NewEngine(t, exec, infer.Options{MaxSequences: 3, MaxBatchTokens: 16, NoPrefixCache: true})
 		random := rand.New(rand.NewPCG(1, 2))
 		var wg sync.WaitGroup
 		var mu sync.Mutex

@@ -101,12 +101,12 @@ func (e *Engine) embeddingJob(ctx context.Context, req *haiku.EmbeddingRequest, 
 		}
 		ids = e.text.withBOS(ids)
 	}
-	if n := len(ids); n > e.spec.ContextTokens || e.blocks.need(n) > e.spec.Blocks {
+	if n := len(ids); n > e.spec.ContextTokens || e.spec.blocksFor(n) > e.spec.Blocks {
 		return nil, haiku.ErrContextLength.With(param, "the text has %d tokens and the model's context holds %d", n,
 			min(e.spec.ContextTokens, e.spec.Blocks*e.spec.BlockTokens))
 	}
 	return &job{
-		ctx: ctx, prompt: ids, limit: len(ids), open: 1, done: make(chan struct{}), sum: make([]float64, e.spec.HiddenSize),
+		ctx: ctx, tenant: haiku.IdentityFrom(ctx).Tenant, prompt: ids, limit: len(ids), open: 1, done: make(chan struct{}), sum: make([]float64, e.spec.HiddenSize),
 	}, nil
 }
 
@@ -119,7 +119,7 @@ func (e *Engine) pool(s *sequence, states []float32) {
 		}
 		states = states[len(s.job.sum):]
 	}
-	if s.computed == len(s.tokens) {
+	if s.Computed == len(s.Tokens) {
 		e.finish(s)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 
 	"github.com/intelliparadigm/haiku"
@@ -25,6 +24,9 @@ type Options struct {
 	// MaxQueued is how many requests may wait to run before more are refused
 	// with haiku.ErrOverloaded; 0 means 1024.
 	MaxQueued int
+	// NoPrefixCache computes every prompt anew, also where its beginning was
+	// computed before for the same tenant.
+	NoPrefixCache bool
 	// ChatTemplate replaces the template in the file.
 	ChatTemplate string
 	// Logger is told about failures of the executor; nil is slog's default.
@@ -46,10 +48,13 @@ type Engine struct {
 
 	mu     sync.Mutex
 	life   engineLife
-	queue  []*job
+	queued map[*job]bool // jobs that wait
+	inbox  []*job        // those that the loop has not taken in yet
+	gone   []*job        // those that ended while they waited, and that the loop has to forget
 	active int           // jobs submitted and not done
 	idle   chan struct{} // closed when no job is left after draining began
 	live   int           // jobs of the running step that somebody waits for
+	stats  Stats         // as the loop last published them
 
 	adapters    map[string]*adapter // those being loaded too
 	lastAdapter AdapterID
@@ -89,11 +94,12 @@ func New(exec Executor, text Text, opts Options) (*Engine, error) {
 	e := &Engine{
 		exec: exec, spec: spec, opts: opts.withDefaults(spec), text: prompter,
 		unload:  func() error { return nil },
+		queued:  make(map[*job]bool),
 		idle:    make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 	}
-	e.loopState = newLoopState(spec)
+	e.loopState = newLoopState(spec, &e.opts)
 	e.stepCtx, e.cancel = context.WithCancel(context.Background())
 	go e.loop()
 	return e, nil
@@ -161,6 +167,7 @@ func (e *Engine) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku
 		}
 		w.SetModel(a.name)
 	}
+	j.tenant = req.Tenant
 	err = e.run(j)
 	w.SetUsage(j.usage)
 	return err
@@ -168,6 +175,8 @@ func (e *Engine) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku
 
 // run submits j and waits for its end.
 func (e *Engine) run(j *job) error {
+	newSequences(j)
+	j.lead().Hash(e.spec.BlockTokens)
 	if err := e.submit(j); err != nil {
 		return err
 	}
@@ -216,29 +225,29 @@ func (e *Engine) newJob(ctx context.Context, w *haiku.StreamWriter, req *haiku.R
 	return j, nil
 }
 
-// limit is the most tokens each choice of req may have, prompt included.
+// limit is the most tokens each choice of req may have, prompt included. Any one
+// of them has to fit into the KV blocks there are; together they take turns.
 func (e *Engine) limit(promptTokens int, req *haiku.Request) (int, error) {
-	context := e.spec.ContextTokens
-	n := max(req.Choices, 1)
+	context, room := e.spec.ContextTokens, e.spec.Blocks*e.spec.BlockTokens
 	switch {
 	case promptTokens >= context:
 		return 0, haiku.ErrContextLength.With(promptParam(req),
 			"the prompt has %d tokens and the model's context holds %d", promptTokens, context)
+	case promptTokens >= room:
+		return 0, haiku.ErrContextLength.With(promptParam(req),
+			"the prompt has %d tokens and the KV cache holds %d", promptTokens, room)
 	case req.MaxTokens > context-promptTokens:
 		return 0, haiku.ErrContextLength.With("max_tokens",
 			"the prompt has %d tokens, max_tokens asks for %d more and the model's context holds %d", promptTokens, req.MaxTokens, context)
-	case n > e.opts.MaxSequences:
-		return 0, haiku.ErrInvalidRequest.With("n", "at most %d choices can be asked for", e.opts.MaxSequences)
-	}
-	limit := promptTokens + req.MaxTokens
-	if req.MaxTokens == 0 {
-		limit = context
-	}
-	if need := n * e.blocks.need(limit); need > e.spec.Blocks {
+	case req.MaxTokens > room-promptTokens:
 		return 0, haiku.ErrContextLength.With("max_tokens",
-			"the request needs %d blocks of KV cache and there are %d: ask for fewer tokens or choices", need, e.spec.Blocks)
+			"the prompt has %d tokens, max_tokens asks for %d more and the KV cache holds %d", promptTokens, req.MaxTokens, room)
+	case req.Choices > e.opts.MaxSequences:
+		return 0, haiku.ErrInvalidRequest.With("n", "at most %d choices can be asked for", e.opts.MaxSequences)
+	case req.MaxTokens == 0:
+		return min(context, room), nil
 	}
-	return limit, nil
+	return promptTokens + req.MaxTokens, nil
 }
 
 func (e *Engine) submit(j *job) error {
@@ -247,11 +256,11 @@ func (e *Engine) submit(j *job) error {
 	if e.life != accepting {
 		return haiku.ErrClosed.Because(ErrClosed)
 	}
-	if len(e.queue) >= e.opts.MaxQueued {
-		return haiku.ErrOverloaded.With("", "%d requests are waiting already", len(e.queue))
+	if len(e.queued) >= e.opts.MaxQueued {
+		return haiku.ErrOverloaded.With("", "%d requests are waiting already", len(e.queued))
 	}
-	j.queued = true
-	e.queue = append(e.queue, j)
+	e.queued[j] = true
+	e.inbox = append(e.inbox, j)
 	e.active++
 	e.poke()
 	return nil
@@ -263,10 +272,10 @@ func (e *Engine) submit(j *job) error {
 func (e *Engine) abandon(j *job) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if j.queued {
-		e.queue = slices.DeleteFunc(e.queue, func(q *job) bool { return q == j })
-		j.queued = false
+	if j.stage == waiting {
 		e.complete(j, j.ctx.Err())
+		e.gone = append(e.gone, j)
+		e.poke()
 		return
 	}
 	if j.stepping {
@@ -280,7 +289,8 @@ func (e *Engine) abandon(j *job) {
 
 // complete makes the end of j known. The caller holds mu.
 func (e *Engine) complete(j *job, err error) {
-	j.err = err
+	delete(e.queued, j)
+	j.stage, j.err = over, err
 	close(j.done)
 	if e.active--; e.active == 0 && e.life != accepting {
 		close(e.idle)

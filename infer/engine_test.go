@@ -148,7 +148,7 @@ func TestTheContextsEndIsALengthNotAnError(t *testing.T) {
 }
 
 func TestBadRequestsAreRefusedBeforeTheyWait(t *testing.T) {
-	exec := counting(1, func(c *haikutest.Config) { c.ContextTokens, c.Blocks = 64, 6 })
+	exec := counting(1, func(c *haikutest.Config) { c.ContextTokens, c.Blocks = 64, 3 })
 	engine := haikutest.NewEngine(t, exec, infer.Options{Name: "fake"})
 	for name, c := range map[string]struct {
 		mod   func(*haiku.Request)
@@ -160,7 +160,8 @@ func TestBadRequestsAreRefusedBeforeTheyWait(t *testing.T) {
 		"unknown role":          {func(r *haiku.Request) { r.Messages[0].Role = "root" }, haiku.ErrInvalidRequest, "messages[0].role"},
 		"prompt too long":       {func(r *haiku.Request) { r.Messages[0].Content = strings.Repeat("x", 100) }, haiku.ErrContextLength, "messages"},
 		"prompt and max_tokens": {func(r *haiku.Request) { r.MaxTokens = 60 }, haiku.ErrContextLength, "max_tokens"},
-		"more than the KV pool": {func(r *haiku.Request) { r.Choices = 3 }, haiku.ErrContextLength, "max_tokens"},
+		"more than the KV pool": {func(r *haiku.Request) { r.MaxTokens = 45 }, haiku.ErrContextLength, "max_tokens"},
+		"prompt over the pool":  {func(r *haiku.Request) { r.Messages[0].Content = strings.Repeat("x", 50) }, haiku.ErrContextLength, "messages"},
 		"too many choices":      {func(r *haiku.Request) { r.Choices = 129 }, haiku.ErrInvalidRequest, "n"},
 		"negative temperature":  {func(r *haiku.Request) { r.Sampling.Temperature = -1 }, haiku.ErrInvalidRequest, "temperature"},
 		"bias out of range":     {func(r *haiku.Request) { r.Sampling.LogitBias = map[int32]float32{1 << 20: 1} }, haiku.ErrInvalidRequest, "logit_bias"},

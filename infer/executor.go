@@ -34,6 +34,11 @@ type Spec struct {
 	HiddenSize int
 }
 
+// blocksFor is the number of blocks that hold so many positions.
+func (s *Spec) blocksFor(positions int) int {
+	return (positions + s.BlockTokens - 1) / s.BlockTokens
+}
+
 // AdapterID names a low-rank adapter to an [AdapterExecutor]. 0 is none: the
 // base model.
 type AdapterID uint64

@@ -7,19 +7,18 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/internal/schedule"
 )
 
 // loopState is what belongs to the engine's loop alone.
 type loopState struct {
-	blocks  *blockPool
-	running []*sequence
+	plan    *schedule.Scheduler
+	running []*sequence // those that have been in a step
 	visit   []*sequence // reused by settle
-	lastSeq SeqID
 
-	demands    []demand
-	shares     []int
 	logits     [][]float32 // [item][vocab], rows made when first needed
 	hidden     []float32   // [MaxBatchTokens][HiddenSize], made when first needed
 	hiddenUsed int         // rows of hidden that items of the step have
@@ -27,10 +26,19 @@ type loopState struct {
 	members    []*sequence // members[i] owns batch.Items[i]
 	alone      int         // -1, or the item to be computed next in a batch that failed as a whole
 	tmp        scratch
+	clock      clock
 }
 
-func newLoopState(spec Spec) loopState {
-	return loopState{blocks: newBlockPool(spec), alone: wholeBatch}
+func newLoopState(spec Spec, opts *Options) loopState {
+	return loopState{alone: wholeBatch, plan: newPlan(spec, opts), clock: clock{last: time.Now()}}
+}
+
+func newPlan(spec Spec, opts *Options) *schedule.Scheduler {
+	return schedule.New(schedule.Config{
+		BlockTokens: spec.BlockTokens, Blocks: spec.Blocks,
+		MaxSequences: opts.MaxSequences, StepTokens: opts.MaxBatchTokens,
+		NoReuse: opts.NoPrefixCache,
+	})
 }
 
 // wholeBatch as loopState.alone: the batch is computed in one step.
@@ -58,20 +66,27 @@ func (e *Engine) loop() {
 	}
 }
 
-// abort ends every running request and forgets the step.
+// abort ends every request, and begins anew with a plan that is sound.
 func (e *Engine) abort(err error) {
-	for len(e.running) > 0 {
-		e.fail(e.running[0].job, err)
+	running := e.running
+	e.running, e.plan = nil, newPlan(e.spec, &e.opts)
+	for _, s := range running {
+		e.release(SeqID(s.ID))
+		e.end(s.job, err)
 	}
+	e.mu.Lock()
+	for j := range e.queued {
+		e.complete(j, err)
+	}
+	e.mu.Unlock()
 	e.endBatch()
 }
 
-// turn is one round: drop, deliver, admit, plan, compute, sample. It reports
+// turn is one round: drop, deliver, take in, plan, compute, sample. It reports
 // whether the engine is over.
 func (e *Engine) turn() (over bool) {
 	if len(e.members) == 0 {
 		e.settle()
-		e.admit()
 		if !e.prepare() {
 			return e.rest()
 		}
@@ -85,94 +100,73 @@ func (e *Engine) turn() (over bool) {
 func (e *Engine) rest() (over bool) {
 	e.mu.Lock()
 	over = e.life == killed && e.active == 0
+	e.clock.use.Host += e.clock.lap()
+	e.publish(e.plan.Counts())
 	e.mu.Unlock()
 	if !over {
 		<-e.wake
+		e.clock.use.Idle += e.clock.lap()
 	}
 	return over
 }
 
-// settle drops what nobody waits for and delivers what waited for room.
+// settle takes in what is new, drops what nobody waits for and delivers what
+// waited for room.
 func (e *Engine) settle() {
 	e.mu.Lock()
-	over := e.life == killed
-	if over {
-		for _, j := range e.queue {
-			j.queued = false
+	killed := e.life == killed
+	if killed {
+		for j := range e.queued {
 			e.complete(j, haiku.ErrClosed.Because(ErrClosed))
 		}
-		e.queue = nil
 	}
+	for _, j := range e.inbox {
+		if j.stage == waiting {
+			e.plan.Add(&j.lead().Seq, time.Now())
+		}
+	}
+	for _, j := range e.gone {
+		e.plan.Remove(&j.lead().Seq)
+	}
+	clear(e.inbox)
+	clear(e.gone)
+	e.inbox, e.gone = e.inbox[:0], e.gone[:0]
 	e.mu.Unlock()
 	e.visit = append(e.visit[:0], e.running...) // running changes on the way
 	for _, s := range e.visit {
 		switch {
 		case s.state == finished: // by a sibling's failure just now
-		case over:
+		case killed:
 			e.fail(s.job, haiku.ErrClosed.Because(ErrClosed))
 		case s.job.ctx.Err() != nil:
 			e.fail(s.job, s.job.ctx.Err())
 		case s.state == paused && s.job.room.Load() != s.roomSeen:
-			e.guarded(s, func() { e.push(s, s.waiting) })
+			e.guarded(s, func() { e.push(s, s.pending) })
 		}
 	}
 	clear(e.visit) // an idle engine keeps no prompt and no stream
 }
 
-// admit moves jobs from the queue into the batch, in order, as long as there
-// are places and KV blocks for all they may need. A job that does not fit
-// waits, and those behind it too, so that a large one is not passed for ever.
-func (e *Engine) admit() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for len(e.queue) > 0 && e.life != killed {
-		j := e.queue[0]
-		if len(e.running)+j.open > e.opts.MaxSequences || j.open*e.blocks.need(j.limit) > len(e.blocks.free) {
-			return
-		}
-		e.queue[0] = nil
-		e.queue = e.queue[1:]
-		j.queued = false
-		j.usage.PromptTokens = len(j.prompt)
-		for choice := range j.open {
-			e.running = append(e.running, e.newSequence(j, choice))
-		}
-	}
-}
-
-func (e *Engine) newSequence(j *job, choice int) *sequence {
-	e.lastSeq++
-	blocks, _ := e.blocks.take(e.blocks.need(j.limit)) // admit has counted them
-	s := &sequence{
-		id: e.lastSeq, job: j, choice: choice, blocks: blocks,
-		tokens: append(make([]int32, 0, min(j.limit, len(j.prompt)+64)), j.prompt...),
-	}
-	if j.req != nil {
-		s.sampler = newSampler(j.req.Sampling, j.seed, choice, j.prompt)
-	}
-	j.seqs = append(j.seqs, s)
-	return s
-}
-
-// prepare plans the next step and reports whether there is anything to do.
+// prepare makes the next step and reports whether there is anything to do.
 func (e *Engine) prepare() bool {
-	e.demands = e.demands[:0]
-	for _, s := range e.running {
-		e.demands = append(e.demands, s.demand())
+	step := e.plan.Next(time.Now())
+	for _, id := range step.Preempted {
+		e.release(SeqID(id))
 	}
-	e.shares = plan(e.shares, e.demands, e.opts.MaxBatchTokens)
+	e.start(step)
 	e.batch.Items, e.hiddenUsed = e.batch.Items[:0], 0
 	rows := 0 // of logits
-	for i, tokens := range e.shares {
-		if tokens == 0 {
+	for i := range step.Items {
+		share := &step.Items[i]
+		s := share.Seq.Owner.(*sequence)
+		if s.state == finished { // start has dropped it
 			continue
 		}
-		s := e.running[i]
-		it := s.item(tokens)
+		it := s.item(share)
 		switch {
 		case s.job.sum != nil:
-			it.Hidden = e.hiddenRows(tokens)
-		case s.computed+tokens == len(s.tokens): // the last token there is
+			it.Hidden = e.hiddenRows(share.N)
+		case share.Last():
 			it.Logits = e.logitsRow(rows)
 			rows++
 		}
@@ -180,6 +174,35 @@ func (e *Engine) prepare() bool {
 		e.members = append(e.members, s)
 	}
 	return len(e.members) > 0
+}
+
+// start marks the jobs that are in a step for the first time. From here on
+// their streams are written to, so those whose readers have gone are dropped.
+func (e *Engine) start(step *schedule.Step) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range step.Items {
+		s := step.Items[i].Seq.Owner.(*sequence)
+		j := s.job
+		switch j.stage {
+		case waiting:
+			j.stage = started
+			delete(e.queued, j)
+			j.usage.PromptTokens, j.usage.CachedTokens = len(j.prompt), s.Reused
+			e.join(s)
+		case over:
+			s.state = finished
+			e.plan.Remove(&s.Seq)
+		}
+	}
+}
+
+// join counts a sequence among those that run.
+func (e *Engine) join(s *sequence) {
+	e.running = append(e.running, s)
+	if s.job.req != nil {
+		s.sampler = newSampler(s.job.req.Sampling, s.job.seed, s.choice, s.job.prompt)
+	}
 }
 
 func (e *Engine) logitsRow(i int) []float32 {
@@ -200,12 +223,20 @@ func (e *Engine) sampleAll() {
 			e.fail(s.job, e.itemError(s.job, item.Err))
 			continue
 		}
-		s.computed += len(item.Tokens)
+		siblings := e.plan.Done(&s.Seq, len(item.Tokens))
 		switch {
 		case item.Hidden != nil:
 			e.pool(s, item.Hidden)
 		case item.Logits != nil:
+			for _, q := range siblings {
+				e.join(q.Owner.(*sequence))
+			}
 			e.guarded(s, func() { e.sample(s, item.Logits) })
+			for _, q := range siblings {
+				if sibling := q.Owner.(*sequence); sibling.state != finished {
+					e.guarded(sibling, func() { e.sample(sibling, item.Logits) })
+				}
+			}
 		}
 	}
 	e.endBatch()
@@ -251,8 +282,7 @@ func (e *Engine) isKilled() bool {
 
 // sample chooses the next token of s and pushes it.
 func (e *Engine) sample(s *sequence, logits []float32) {
-	s.state = decoding
-	id, err := s.sampler.next(logits, len(s.tokens), &e.tmp)
+	id, err := s.sampler.next(logits, len(s.Tokens), &e.tmp)
 	if err != nil {
 		e.fail(s.job, err)
 		return
@@ -263,12 +293,12 @@ func (e *Engine) sample(s *sequence, logits []float32) {
 		e.finish(s)
 		return
 	}
-	s.tokens = append(s.tokens, id)
+	e.plan.Append(&s.Seq, id)
 	piece := haiku.Piece{Choice: s.choice, ID: id}
 	if s.job.req.Logprobs {
 		piece.Logprob = s.sampler.logprob(logits, id, s.job.req.TopLogprobs, &e.tmp)
 	}
-	if len(s.tokens) == s.job.limit {
+	if len(s.Tokens) == s.job.limit {
 		piece.Finish = haiku.FinishLength
 	}
 	e.push(s, piece)
@@ -279,7 +309,10 @@ func (e *Engine) push(s *sequence, p haiku.Piece) {
 	seen := s.job.room.Load()
 	switch s.job.w.TryPush(p) {
 	case haiku.Pushed:
-		s.state, s.waiting = decoding, haiku.Piece{}
+		if s.state == paused {
+			s.state, s.pending = computing, haiku.Piece{}
+			e.plan.Resume(&s.Seq)
+		}
 		if p.Finish != "" {
 			e.finish(s)
 		}
@@ -291,7 +324,8 @@ func (e *Engine) push(s *sequence, p haiku.Piece) {
 			own.Top = slices.Clone(own.Top)
 			p.Logprob = &own
 		}
-		s.state, s.waiting, s.roomSeen = paused, p, seen
+		s.state, s.pending, s.roomSeen = paused, p, seen
+		e.plan.Pause(&s.Seq)
 	default:
 		err := s.job.ctx.Err()
 		if err == nil {
@@ -335,8 +369,11 @@ func (e *Engine) free(s *sequence) {
 	}
 	s.state = finished
 	e.running = slices.DeleteFunc(e.running, func(r *sequence) bool { return r == s })
-	e.blocks.give(s.blocks)
-	e.release(s.id)
+	id := SeqID(s.ID)
+	e.plan.Remove(&s.Seq)
+	if id != 0 {
+		e.release(id)
+	}
 }
 
 // release calls the executor in a goroutine of its own, so that even one that

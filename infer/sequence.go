@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/internal/schedule"
 )
 
 // job is one request inside the engine. Fields without a comment on who owns
@@ -17,6 +18,7 @@ type job struct {
 	limit  int     // most tokens of prompt and answer together, per choice
 	seed   uint64
 
+	tenant       string
 	adapter      AdapterID // 0 for none
 	adapterScale float32
 
@@ -26,60 +28,77 @@ type job struct {
 
 	room atomic.Uint32 // counts the reader's notices that there is room again
 
-	queued   bool // guarded by Engine.mu: waits for admission
-	stepping bool // guarded by Engine.mu: alive in the step that runs now
+	// Guarded by Engine.mu.
+	stage    jobStage
+	stepping bool // alive in the step that runs now
 
 	// The loop's own while the job runs, Generate's after done is closed.
-	seqs  []*sequence
-	open  int // sequences without an end
+	seqs  []*sequence // the first of them leads the others
+	open  int         // sequences without an end
 	ended bool
 	usage haiku.Usage
 	err   error
 	done  chan struct{}
 }
 
+// jobStage is how far a job has come. It moves from each to the next, or to
+// over.
+type jobStage uint8
+
+const (
+	waiting jobStage = iota // nothing has been computed, and its end concerns nobody
+	started                 // it has been in a step
+	over                    // done is closed
+)
+
 // sequenceState is where a sequence stands. It moves
-// prefilling → decoding ⇄ paused, and from each of them to finished.
+// computing ⇄ paused, and from both to finished.
 type sequenceState uint8
 
 const (
-	prefilling sequenceState = iota // computing its prompt
-	decoding                        // computing one token per step
-	paused                          // its next piece waits for room in the ring
-	finished                        // gives back what it held
+	computing sequenceState = iota // its prompt, or one token per step
+	paused                         // its next piece waits for room in the ring
+	finished                       // gives back what it held
 )
 
 // sequence is one choice of a job. It belongs to the engine's loop.
 type sequence struct {
-	id       SeqID
-	job      *job
-	choice   int
-	state    sequenceState
-	tokens   []int32 // prompt and answer so far
-	computed int     // tokens whose keys and values are in blocks
-	blocks   []int32 // block table for limit positions
-	sampler  *sampler
+	schedule.Seq
+	job     *job
+	choice  int
+	state   sequenceState
+	sampler *sampler
 
-	waiting  haiku.Piece // what a paused sequence could not push
+	pending  haiku.Piece // what a paused sequence could not push
 	roomSeen uint32      // job.room when that push was refused
 }
 
-// demand says what the sequence could compute in the next step.
-func (s *sequence) demand() demand {
-	switch s.state {
-	case prefilling:
-		return demand{tokens: len(s.tokens) - s.computed}
-	case decoding:
-		return demand{tokens: 1, decoding: true}
-	default:
-		return demand{}
+// newSequences makes the sequences of a job, led by the first.
+func newSequences(j *job) {
+	for choice := range j.open {
+		s := &sequence{job: j, choice: choice}
+		s.Owner = s
+		j.seqs = append(j.seqs, s)
+		if choice > 0 {
+			j.lead().Siblings = append(j.lead().Siblings, &s.Seq)
+		}
 	}
+	lead := j.lead()
+	lead.Root = schedule.Root(j.tenant, uint64(j.adapter), j.adapterScale)
+	lead.Tenant, lead.Limit, lead.Alone = j.tenant, j.limit, j.sum != nil
+	lead.Tokens = append(make([]int32, 0, min(j.limit, len(j.prompt)+64)), j.prompt...)
 }
 
-// item is the sequence's share of a step, without what is wanted of it.
-func (s *sequence) item(tokens int) Item {
-	return Item{
-		Seq: s.id, Start: s.computed, Tokens: s.tokens[s.computed : s.computed+tokens], Blocks: s.blocks,
+func (j *job) lead() *sequence { return j.seqs[0] }
+
+// item is a sequence's share of a step, without what is wanted of it.
+func (s *sequence) item(share *schedule.Item) Item {
+	it := Item{
+		Seq: SeqID(s.ID), Start: s.Computed, Tokens: s.Tokens[s.Computed : s.Computed+share.N], Blocks: s.Blocks,
 		Adapter: s.job.adapter, AdapterScale: s.job.adapterScale,
 	}
+	if share.CopyFrom >= 0 {
+		it.Copy, it.CopyFrom = true, share.CopyFrom
+	}
+	return it
 }

@@ -16,6 +16,7 @@ var errExited = errors.New("infer: the executor ended its goroutine")
 // computed again item by item, so that only the guilty pay.
 func (e *Engine) compute() {
 	ctx, wanted := e.beginStep()
+	e.clock.use.Host += e.clock.lap()
 	defer e.endStep()
 	if !wanted {
 		e.failItems(context.Canceled)
@@ -70,8 +71,10 @@ func (e *Engine) beginStep() (ctx context.Context, wanted bool) {
 }
 
 func (e *Engine) endStep() {
+	e.clock.computed(e.batch.Items, e.members)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.publish(e.plan.Counts())
 	for _, s := range e.members {
 		s.job.stepping = false
 	}
