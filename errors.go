@@ -45,6 +45,7 @@ var (
 	ErrMethodNotAllowed = &Error{Status: http.StatusMethodNotAllowed, Type: typeInvalid, Code: "method_not_allowed", Message: "the method is not allowed here"}
 	ErrBodyTooLarge     = &Error{Status: http.StatusRequestEntityTooLarge, Type: typeInvalid, Code: "request_too_large", Message: "the request body is too large"}
 	ErrRateLimited      = &Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded", Message: "too many requests"}
+	ErrTooBusy          = &Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "too_busy", Message: "the server cannot answer this in time, try again later"}
 	ErrOverloaded       = &Error{Status: http.StatusServiceUnavailable, Type: "overloaded_error", Code: "overloaded", Message: "the server is overloaded, try again later"}
 	ErrClosed           = &Error{Status: http.StatusServiceUnavailable, Type: typeServer, Code: "shutting_down", Message: "the server is shutting down"}
 	ErrTimeout          = &Error{Status: http.StatusGatewayTimeout, Type: typeServer, Code: "timeout", Message: "the request took longer than its deadline"}

@@ -56,6 +56,9 @@ type Request struct {
 	// Tenant is the verified identity on whose behalf the request runs. It
 	// partitions caches and budgets and never comes from the request body.
 	Tenant string
+	// Objective is how urgent the request is. Where it is zero, that of the
+	// stream's context is taken.
+	Objective Objective
 	// Model is the name of the model asked for; empty means the default one.
 	Model string
 

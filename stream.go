@@ -130,6 +130,9 @@ func NewStream(ctx context.Context, m Model, req *Request) *StreamWriter {
 	if id := IdentityFrom(ctx); id.Tenant != "" {
 		r.Tenant = id.Tenant
 	}
+	if r.Objective == (Objective{}) {
+		r.Objective = ObjectiveFrom(ctx)
+	}
 	return &StreamWriter{req: &r, model: m, ctx: ctx, opts: StreamOptionsFrom(ctx)}
 }
 

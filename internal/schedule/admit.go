@@ -8,7 +8,8 @@ import (
 // admit moves sequences from the queue to those that run, as long as there are
 // places, and blocks for what all of them are expected to need. One that does
 // not fit waits, and those behind it too, so that a large one is not passed for
-// ever. Sequences that are paused, whose readers are slow, make room for it.
+// ever. Sequences make room for it that are paused, whose readers are slow, or
+// whose own level is lower.
 func (s *Scheduler) admit(now time.Time) {
 	if len(s.queue) == 0 {
 		return
@@ -32,7 +33,12 @@ func (s *Scheduler) admit(now time.Time) {
 		}
 		v := s.paused()
 		if v == nil {
-			return
+			v = s.running[len(s.running)-1]
+			// Both: one that rose by waiting evicts nobody, and what is evicted
+			// is not what comes next.
+			if v.Priority <= q.Priority || s.levelOf(v, now) <= s.levelOf(q, now) {
+				return
+			}
 		}
 		reserved -= s.growth(v)
 		s.preempt(v)

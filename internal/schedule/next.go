@@ -13,11 +13,13 @@ func (s *Scheduler) Next(now time.Time) *Step {
 	s.step.Items, s.step.Preempted, s.step.Expired = s.step.Items[:0], s.step.Preempted[:0], s.step.Expired[:0]
 	s.turn++
 	s.expire(now)
-	budget := s.decodes(s.cfg.StepTokens)
-	if len(s.step.Preempted) == 0 { // else what was just thrown out would come straight back
-		s.admit(now)
+	if s.short { // what was thrown out a step ago is not to come straight back
+		s.prefills(s.decodes(s.cfg.StepTokens))
 	}
-	s.prefills(budget)
+	if len(s.step.Items) == 0 {
+		s.admit(now)
+		s.prefills(s.decodes(s.cfg.StepTokens))
+	}
 	clear(s.visit[:cap(s.visit)])
 	return &s.step
 }
@@ -49,7 +51,7 @@ func (s *Scheduler) expire(now time.Time) {
 // block takes those of one that ranks lower, and so of none in the step, or
 // else gives up its own.
 func (s *Scheduler) decodes(budget int) int {
-	s.visit = append(s.visit[:0], s.running...)
+	s.visit, s.short = append(s.visit[:0], s.running...), false
 	for _, q := range s.visit {
 		if q.place != running || q.paused || !q.Decodes() || budget == 0 {
 			continue
@@ -58,6 +60,7 @@ func (s *Scheduler) decodes(budget int) int {
 			budget--
 		} else {
 			s.preempt(q)
+			s.short = true
 		}
 	}
 	return budget
@@ -127,6 +130,7 @@ func (s *Scheduler) include(q *Seq, n int, force bool) bool {
 			return false
 		}
 		s.preempt(victim)
+		s.short = true
 	}
 	q.turn = s.turn
 	it := Item{Seq: q, N: n, CopyFrom: none}

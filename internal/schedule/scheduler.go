@@ -38,6 +38,7 @@ type Scheduler struct {
 	lastID  uint64
 	order   uint64
 	turn    uint64 // calls of Next
+	short   bool   // of blocks, in the step before
 	answers estimate
 	step    Step
 	counts  Counts // those that only grow

@@ -387,6 +387,30 @@ func TestAPausedSequenceMakesRoom(t *testing.T) {
 	require.Len(t, slow.Tokens, 30)
 }
 
+func TestWorkOfALowLevelMakesRoom(t *testing.T) {
+	cfg := small
+	cfg.MaxSequences = 2
+	w := newWorld(t, cfg)
+	low := []*Seq{sequence("a", 20, 30), sequence("a", 21, 30)}
+	low[0].Priority, low[1].Priority = 1, 2
+	w.add(low[0])
+	w.add(low[1])
+	w.turn()
+	w.turn()
+	high := sequence("b", 8, 10)
+	w.add(high)
+	w.turn()
+	require.Equal(t, []place{running, queued, running}, []place{low[0].place, low[1].place, high.place})
+	same := sequence("b", 8, 10)
+	same.Priority = 1
+	w.add(same)
+	w.turn()
+	require.Equal(t, []place{running, queued}, []place{low[0].place, same.place}, "never one of its own level")
+	for len(w.live) > 0 {
+		require.Positive(t, w.turn())
+	}
+}
+
 // TestRandomSchedules drives everything at once. The device proves that what a
 // sequence builds on is its own, whoever computed it; check that no block is
 // lost or has a wrong owner; and the end that nobody starves, and that each
