@@ -38,7 +38,7 @@ func longTable(s settings) error {
 		format cpu.KVFormat
 		bytes  int
 	}{{"F32", cpu.KVF32, 4 * 64}, {"F16", cpu.KVF16, 2 * 64}, {"Q8_0", cpu.KVQ8_0, 2 * 34}} {
-		engine, err := infer.Options{MaxBatchTokens: 512}.Open(path, cpu.Options{Threads: 2, KV: kv.format, ContextTokens: context4k + 64}.New())
+		engine, err := infer.Options{MaxBatchTokens: 512, NoPrefixCache: true}.Open(path, cpu.Options{Threads: 2, KV: kv.format, ContextTokens: context4k + 64}.New())
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func adapterTable(s settings) error {
 	if err != nil {
 		return err
 	}
-	engine, err := infer.Options{Name: "base", MaxBatchTokens: 512}.Open(path, cpu.Options{Threads: 2}.New())
+	engine, err := infer.Options{Name: "base", MaxBatchTokens: 512, NoPrefixCache: true}.Open(path, cpu.Options{Threads: 2}.New())
 	if err != nil {
 		return err
 	}

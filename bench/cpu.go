@@ -119,7 +119,7 @@ func cpuRow(s settings, sub subject, options cpu.Options) error {
 	var batched float64
 	for i, threads := range []int{1, 2} {
 		options.Threads = threads
-		engine, err := sub.open(infer.Options{MaxBatchTokens: 512}, options.New())
+		engine, err := sub.open(infer.Options{MaxBatchTokens: 512, NoPrefixCache: true}, options.New())
 		if err != nil {
 			return err
 		}
@@ -213,7 +213,7 @@ func httpTable(s settings) error {
 	}
 	fmt.Printf("| model | clients | inside, tokens/s | over HTTP, tokens/s | share |\n| --- | ---: | ---: | ---: | ---: |\n")
 	for _, sub := range []subject{tiny(), large} {
-		engine, err := sub.open(infer.Options{}, cpu.New())
+		engine, err := sub.open(infer.Options{NoPrefixCache: true}, cpu.New())
 		if err != nil {
 			return err
 		}

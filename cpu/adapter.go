@@ -134,7 +134,7 @@ func bindAdapter(s shape, file *infer.AdapterFile) (*adapter, error) {
 	places := s.places()
 	pairs, err := file.Bind(lora.Base{
 		Architecture: s.Architecture,
-		Heads:        s.Heads, KVHeads: s.KVHeads,
+		Heads:        s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim,
 		Interleaved: !s.RopeHalves,
 		Shape: func(tensor string) (rows, cols int, ok bool) {
 			at, ok := places[tensor]

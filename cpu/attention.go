@@ -69,33 +69,44 @@ func newPart(memory []float32, queries, headDim int) part {
 }
 
 // attentionTask computes att from q and the cache. Its range runs over all
-// triples of a key head, a tile and, where the work is split, a segment.
+// triples of a key head, a tile and, where the work is split, a segment, counted
+// from the first that the tile sees.
 type attentionTask struct {
 	e        *executor
 	layer    int
 	segments int       // 0: not split
+	queries  int       // of a part: those of the step's largest tile
 	partials []float32 // [KVHeads][tiles][segments] parts
 }
 
 // attend runs the attention of one layer over all spans.
 func (e *executor) attend(layer int) error {
 	e.tiles = e.tiles[:0]
-	keys, longest := 0, 0 // over all tokens, and of one
+	window := e.model.Layers[layer].Window
+	keys, longest, tokens := 0, 0, 0 // over all tokens, and of one; of a tile
 	for i, s := range e.spans {
 		for first := 0; first < s.n; first += queryTokens {
 			e.tiles = append(e.tiles, queryTile{i, first, min(queryTokens, s.n-first)})
 		}
-		keys += s.n * (s.start + s.n)
-		longest = max(longest, s.start+s.n)
+		seen := s.start + s.n
+		if window > 0 {
+			seen = min(seen, window+min(queryTokens, s.n))
+		}
+		keys += s.n * seen
+		longest = max(longest, seen)
+		tokens = max(tokens, min(queryTokens, s.n))
 	}
 	t := &e.attention
-	t.layer, t.segments = layer, 0
+	t.layer, t.segments, t.queries = layer, 0, tokens*e.model.Heads/e.model.KVHeads
 	tasks := len(e.tiles) * e.model.KVHeads
 	macs := 2 * keys * e.model.Heads * e.model.HeadDim
 	if macs < e.shareMACs {
 		return e.pool.do(t, tasks, tasks)
 	}
 	segments := (longest + segmentKeys - 1) / segmentKeys
+	if window > 0 {
+		segments++ // it may begin in the middle of one
+	}
 	if size := tasks * segments * e.partFloats(); segments > 1 && tasks < e.pool.threads()*chunksPerThread && size <= maxPartials {
 		t.segments, t.partials = segments, grow(&t.partials, size)
 		if err := e.pool.do(t, tasks*segments, 1); err != nil {
@@ -107,15 +118,13 @@ func (e *executor) attend(layer int) error {
 }
 
 // partFloats is the size of a part.
-func (e *executor) partFloats() int {
-	return queryTokens * e.model.Heads / e.model.KVHeads * (e.model.HeadDim + 2)
-}
+func (e *executor) partFloats() int { return e.attention.queries * (e.model.HeadDim + 2) }
 
 // partial is where the part of a task's segment lies while the work is split.
 func (t *attentionTask) partial(task, segment int) part {
-	size, c := t.e.partFloats(), &t.e.model.Config
+	size := t.e.partFloats()
 	at := (task*t.segments + segment) * size
-	return newPart(t.partials[at:at+size], queryTokens*c.Heads/c.KVHeads, c.HeadDim)
+	return newPart(t.partials[at:at+size], t.queries, t.e.model.HeadDim)
 }
 
 func (t *attentionTask) run(worker, lo, hi int) {
@@ -124,7 +133,9 @@ func (t *attentionTask) run(worker, lo, hi int) {
 		if t.segments > 0 {
 			v := t.e.view(t.layer, i/t.segments)
 			t.e.loadQueries(s, v)
-			t.e.attendSegment(s, v, i%t.segments, t.partial(i/t.segments, i%t.segments))
+			if segment := v.begin/segmentKeys + i%t.segments; segment*segmentKeys < v.end {
+				t.e.attendSegment(s, v, segment, t.partial(i/t.segments, i%t.segments))
+			}
 			continue
 		}
 		v := t.e.view(t.layer, i)
@@ -147,7 +158,7 @@ func (t *mergeTask) run(worker, lo, hi int) {
 		v := e.view(e.attention.layer, i)
 		s.sum.clear(v.queries)
 		for segment := v.begin / segmentKeys; segment*segmentKeys < v.end; segment++ {
-			s.sum.add(e.attention.partial(i, segment), v.queries, e.model.HeadDim)
+			s.sum.add(e.attention.partial(i, segment-v.begin/segmentKeys), v.queries, e.model.HeadDim)
 		}
 		e.finishQueries(v, s.sum)
 	}

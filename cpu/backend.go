@@ -70,6 +70,8 @@ const (
 	defaultMaxBatchTokens = 512
 	// activationBytes bounds the activations of a default MaxBatchTokens.
 	activationBytes = 256 << 20
+	// maxActivationBytes bounds those of one that was asked for.
+	maxActivationBytes = 16 << 30
 	// fullContexts is the number of sequences of full length that the pool has
 	// room for unless KVBytes is less.
 	fullContexts = 16
@@ -187,6 +189,10 @@ func plan(o Options, c *model.Config) (infer.Spec, error) {
 	batch := o.MaxBatchTokens
 	if batch == 0 {
 		batch = min(defaultMaxBatchTokens, max(1, activationBytes/(4*activationFloats(c))))
+	}
+	if need := 4 * int64(batch) * int64(activationFloats(c)); need > maxActivationBytes {
+		return infer.Spec{}, fmt.Errorf("cpu: %w: the activations of a step of %d tokens need %d bytes, %d are allowed",
+			infer.ErrOutOfMemory, batch, need, int64(maxActivationBytes))
 	}
 	return infer.Spec{
 		VocabSize:      c.Vocab,

@@ -118,7 +118,6 @@ func TestTiedOutputEqualsACopyAndAnOwnOneWins(t *testing.T) {
 	require.True(t, found)
 	copied := synthetic(t, smallConfig, func(w *gguf.Writer) {
 		w.AddTensor("output.weight", embedding.Type, embedding.Dims, embedding.Data)
-		w.AddTensor("blk.0.unknown.weight", gguf.F32, []int{1}, make([]byte, 4))
 	})
 	untied := smallConfig
 	untied.Untied = true

@@ -91,7 +91,7 @@ func (r *adapterRun) alone(tokens []int32, id infer.AdapterID) ([]float32, error
 }
 
 func (r *adapterRun) together() error {
-	tokens := r.prompt(21, 1)
+	tokens := r.prompt(suiteStep/suiteSequences, 1)
 	var want [][]float32
 	for id := range infer.AdapterID(3) {
 		logits, err := r.alone(tokens, id)

@@ -16,7 +16,8 @@ import (
 )
 
 // ErrAdapter is matched by errors of [Engine.AddAdapter] and
-// [Engine.RemoveAdapter] about the name: it is taken, unknown or no name.
+// [Engine.RemoveAdapter] about the name, which is taken, unknown or no name, or
+// about a file that is nil.
 var ErrAdapter = errors.New("infer: adapter")
 
 // OpenAdapter reads a low-rank adapter: a GGUF file, or what PEFT has written,
@@ -58,7 +59,7 @@ func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
 //
 // Errors match [ErrAdapter] for a name that is taken, also by a load that is
 // under way, [ErrUnsupportedModel] for an adapter that does not fit or an
-// executor that knows none, [ErrClosed] after Close, or come from the executor.
+// executor that knows none, [ErrClosed] once Shutdown or Close has begun, or come from the executor.
 // A failed load leaves nothing behind.
 func (e *Engine) AddAdapter(ctx context.Context, name string, file *AdapterFile) error {
 	exec, able := e.exec.(AdapterExecutor)
@@ -127,9 +128,9 @@ func (e *Engine) RemoveAdapter(name string) error {
 	}
 	delete(e.adapters, name)
 	a.removed = true
-	idle := a.users == 0
+	unload := a.users == 0 && e.beginUnload()
 	e.mu.Unlock()
-	if idle {
+	if unload {
 		e.unloadAdapter(a.id)
 	}
 	return nil
@@ -164,14 +165,26 @@ func (e *Engine) done(a *adapter) {
 	}
 	e.mu.Lock()
 	a.users--
-	last := a.users == 0 && a.removed
+	unload := a.users == 0 && a.removed && e.beginUnload()
 	e.mu.Unlock()
-	if last {
+	if unload {
 		e.unloadAdapter(a.id)
 	}
 }
 
+// beginUnload reports whether an adapter may still be unloaded: an executor that
+// is closed, or about to be, frees all of them itself. If so, unloadAdapter has
+// to follow, which Close waits for. The caller holds mu.
+func (e *Engine) beginUnload() bool {
+	if e.life == killed {
+		return false
+	}
+	e.loads.Add(1)
+	return true
+}
+
 func (e *Engine) unloadAdapter(id AdapterID) {
+	defer e.loads.Done()
 	defer func() {
 		if v := recover(); v != nil {
 			e.opts.Logger.Error("haiku: the executor panicked in UnloadAdapter", "panic", v)

@@ -217,3 +217,14 @@ func TestARegistryFindsAdaptersUnlessTheirNameIsTaken(t *testing.T) {
 	_, err := text(t.Context(), &r, with("B", "x"))
 	require.ErrorIs(t, err, haiku.ErrModelNotFound)
 }
+
+func TestAClosedExecutorUnloadsNothing(t *testing.T) {
+	exec := haikutest.New(haikutest.Config{})
+	engine := haikutest.NewEngine(t, exec, infer.Options{})
+	add(t, engine, "a", "b")
+	require.NoError(t, engine.RemoveAdapter("a"))
+	require.Equal(t, 1, exec.Counts().Adapters)
+	require.NoError(t, engine.Close())
+	require.NoError(t, engine.RemoveAdapter("b"))
+	require.Equal(t, 1, exec.Counts().Adapters, "it is closed: what it held is its own affair")
+}

@@ -105,7 +105,9 @@ func typical(cs []candidate, p float64) []candidate {
 	sum := total(cs)
 	entropy := 0.0
 	for _, c := range cs {
-		entropy -= c.share / sum * math.Log(c.share/sum)
+		if p := c.share / sum; p > 0 { // a share of almost nothing is no number's logarithm
+			entropy -= p * math.Log(p)
+		}
 	}
 	// |−log(share/sum) − entropy| grows with the ratio of share to this one.
 	average := sum * math.Exp(-entropy)

@@ -30,6 +30,10 @@ func (e *Engine) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (*haiku
 		return nil, err
 	}
 	defer e.done(a)
+	if err := e.enter(); err != nil {
+		return nil, err
+	}
+	defer e.leave()
 	jobs := make([]*job, len(req.Inputs))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -50,7 +54,7 @@ func (e *Engine) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (*haiku
 	}
 	for i, j := range jobs {
 		out.Usage.PromptTokens += j.usage.PromptTokens
-		if out.Vectors[i] = unit(j.sum); out.Vectors[i] == nil {
+		if out.Vectors[i] = j.mean; out.Vectors[i] == nil {
 			return nil, fmt.Errorf("infer: executor %s: the hidden states of input %d have no direction", e.spec.Name, i)
 		}
 	}
@@ -106,22 +110,45 @@ func (e *Engine) embeddingJob(ctx context.Context, req *haiku.EmbeddingRequest, 
 			min(e.spec.ContextTokens, e.spec.Blocks*e.spec.BlockTokens))
 	}
 	return &job{
-		ctx: ctx, tenant: haiku.IdentityFrom(ctx).Tenant, prompt: ids, limit: len(ids), open: 1, done: make(chan struct{}), sum: make([]float64, e.spec.HiddenSize),
+		ctx: ctx, tenant: haiku.IdentityFrom(ctx).Tenant, prompt: ids, limit: len(ids), open: 1, done: make(chan struct{}), embeds: true,
 	}, nil
 }
 
 // pool adds the states of an item's tokens to their sequence's sum, one token
 // after the other, so that it does not matter how the prompt was cut.
 func (e *Engine) pool(s *sequence, states []float32) {
+	if s.sum == nil {
+		s.sum = make([]float64, e.spec.HiddenSize)
+	}
 	for len(states) > 0 {
-		for d, x := range states[:len(s.job.sum)] {
-			s.job.sum[d] += float64(x)
+		for d, x := range states[:len(s.sum)] {
+			s.sum[d] += float64(x)
 		}
-		states = states[len(s.job.sum):]
+		states = states[len(s.sum):]
 	}
 	if s.Computed == len(s.Tokens) {
+		s.job.mean = unit(s.sum)
 		e.finish(s)
 	}
+}
+
+// enter counts a request of many jobs as one that waits, and then as one that is
+// answered, until leave: once it is accepted, so are all its jobs.
+func (e *Engine) enter() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.accepts(); err != nil {
+		return err
+	}
+	e.active++
+	return nil
+}
+
+func (e *Engine) leave() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.left()
+	e.poke()
 }
 
 // hiddenRows returns room for the hidden states of n tokens of the step, after

@@ -160,7 +160,7 @@ func TestARegistryEmbedsByName(t *testing.T) {
 		req.Model = name
 		out, err := r.Embed(t.Context(), req)
 		require.NoError(t, err)
-		require.Equal(t, map[string]string{"": "own", "alias": "alias", "A": "A"}[name], out.Model)
+		require.Equal(t, map[string]string{"": "own", "alias": "own", "A": "A"}[name], out.Model)
 		vectors[name] = out.Vectors[0]
 	}
 	require.Equal(t, vectors[""], vectors["alias"])
@@ -189,4 +189,25 @@ func TestTheTinyModelsEmbeddingIsLlamaCpps(t *testing.T) {
 		require.InDelta(t, x, out.Vectors[0][d], 3e-3, "element %d", d)
 	}
 	require.False(t, math.IsNaN(float64(out.Vectors[0][127])))
+}
+
+func TestAnAcceptedEmbeddingIsFinished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		exec := counting(1, func(cfg *haikutest.Config) { cfg.Costs.Step = time.Millisecond })
+		engine := haikutest.NewEngine(t, exec, infer.Options{MaxSequences: 2, MaxQueued: 4})
+		texts := strings.Split(strings.Repeat("x ", 50), " ")[:50]
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				out, err := engine.Embed(t.Context(), embedding(texts...))
+				require.NoError(t, err, "neither the queue nor the shutdown refuses the rest of it")
+				require.Len(t, out.Vectors, 50)
+			})
+		}
+		elapse(5 * time.Millisecond)
+		require.NoError(t, engine.Shutdown(t.Context()))
+		wg.Wait()
+		_, err := engine.Embed(t.Context(), embedding("x"))
+		require.ErrorIs(t, err, haiku.ErrClosed)
+	})
 }

@@ -16,12 +16,13 @@ import (
 type Options struct {
 	// Name is the model's name on the wire; empty takes it from the file.
 	Name string
-	// MaxSequences is how many choices run at once; 0 means 32.
+	// MaxSequences is how many choices run at once, at most half of
+	// MaxBatchTokens; 0 means 32.
 	MaxSequences int
 	// MaxBatchTokens bounds the tokens of one step over all sequences, and so
 	// how long a prompt can hold up the others' next token; 0 means 256.
 	MaxBatchTokens int
-	// MaxQueued is how many requests may wait to run before more are refused
+	// MaxQueued is how many requests, embeddings among them, may wait to run before more are refused
 	// with haiku.ErrOverloaded; 0 means 1024.
 	MaxQueued int
 	// NoPrefixCache computes every prompt anew, also where its beginning was
@@ -58,7 +59,7 @@ type Engine struct {
 
 	adapters    map[string]*adapter // those being loaded too
 	lastAdapter AdapterID
-	loads       sync.WaitGroup // of adapters, begun while accepting
+	loads       sync.WaitGroup // loading and unloading of adapters, begun before Close
 
 	stepCtx context.Context
 	cancel  context.CancelFunc // of stepCtx
@@ -253,16 +254,28 @@ func (e *Engine) limit(promptTokens int, req *haiku.Request) (int, error) {
 func (e *Engine) submit(j *job) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	switch {
+	case j.embeds && e.life != killed: // accepted before
+	default:
+		if err := e.accepts(); err != nil {
+			return err
+		}
+	}
+	e.queued[j] = true
+	e.inbox = append(e.inbox, j)
+	e.active++
+	e.poke()
+	return nil
+}
+
+// accepts reports why no request is accepted now. The caller holds mu.
+func (e *Engine) accepts() error {
 	if e.life != accepting {
 		return haiku.ErrClosed.Because(ErrClosed)
 	}
 	if len(e.queued) >= e.opts.MaxQueued {
 		return haiku.ErrOverloaded.With("", "%d requests are waiting already", len(e.queued))
 	}
-	e.queued[j] = true
-	e.inbox = append(e.inbox, j)
-	e.active++
-	e.poke()
 	return nil
 }
 
@@ -292,6 +305,11 @@ func (e *Engine) complete(j *job, err error) {
 	delete(e.queued, j)
 	j.stage, j.err = over, err
 	close(j.done)
+	e.left()
+}
+
+// left counts one active request less. The caller holds mu.
+func (e *Engine) left() {
 	if e.active--; e.active == 0 && e.life != accepting {
 		close(e.idle)
 	}

@@ -164,7 +164,7 @@ func (e *Engine) prepare() bool {
 		}
 		it := s.item(share)
 		switch {
-		case s.job.sum != nil:
+		case s.job.embeds:
 			it.Hidden = e.hiddenRows(share.N)
 		case share.Last():
 			it.Logits = e.logitsRow(rows)

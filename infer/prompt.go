@@ -31,7 +31,6 @@ func newPrompter(text Text, vocabSize int) (*prompter, error) {
 		text:  text,
 		vocab: haiku.NewVocabulary(text.Tokenizer.Pieces()),
 		eos:   make(map[int32]bool),
-		guard: chattemplate.NewGuard(text.Specials),
 	}
 	if p.vocab.Len() != vocabSize {
 		return nil, fmt.Errorf("%w: the tokenizer has %d tokens and the executor %d logits", ErrUnsupportedModel, p.vocab.Len(), vocabSize)
@@ -39,6 +38,12 @@ func newPrompter(text Text, vocabSize int) (*prompter, error) {
 	for _, id := range text.EOS {
 		p.eos[id] = true
 	}
+	for _, s := range text.Specials {
+		if len(s) > maxSpecialBytes { // the guard looks for each of its beginnings and ends
+			return nil, fmt.Errorf("%w: a control token is %d bytes long", ErrUnsupportedModel, len(s))
+		}
+	}
+	p.guard = chattemplate.NewGuard(text.Specials)
 	p.longestToken = 1
 	for _, piece := range text.Tokenizer.Pieces() {
 		// A space in a piece may stand for U+2581 in the text, three bytes.
@@ -56,6 +61,8 @@ func newPrompter(text Text, vocabSize int) (*prompter, error) {
 	}
 	return p, nil
 }
+
+const maxSpecialBytes = 1 << 10
 
 // prompt returns the ids to continue for a request, and the error the client
 // sees if there are none.
@@ -187,7 +194,9 @@ func (p *prompter) check(req *haiku.Request) error {
 		if want := len(haiku.NewTokenMask(p.vocab.Len())); len(s.Mask) != want {
 			return haiku.ErrInvalidRequest.With("mask", "the mask has %d elements, the vocabulary of %d tokens needs %d", len(s.Mask), p.vocab.Len(), want)
 		}
-		if !slices.ContainsFunc(s.Mask, func(bits uint64) bool { return bits != 0 }) {
+		last := len(s.Mask) - 1
+		beyond := ^uint64(0) << (p.vocab.Len() - 64*last) // a shift by 64 leaves nothing
+		if s.Mask[last]&^beyond == 0 && !slices.ContainsFunc(s.Mask[:last], func(bits uint64) bool { return bits != 0 }) {
 			return haiku.ErrInvalidRequest.With("mask", "the mask allows no token")
 		}
 	}

@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,4 +59,24 @@ func TestABeginningTokenIsNotDoubled(t *testing.T) {
 		require.EqualValues(t, 1, ids[0])
 		require.NotEqualValues(t, 1, ids[1])
 	}
+}
+
+func TestAMaskOfBitsBeyondTheVocabularyAllowsNothing(t *testing.T) {
+	p := tinyPrompter(t)
+	n := p.vocab.Len()
+	mask := haiku.NewTokenMask(n)
+	req := &haiku.Request{Prompt: "x", Sampling: haiku.Sampling{Mask: mask}}
+	if n%64 != 0 {
+		mask[len(mask)-1] = ^uint64(0) << (n % 64)
+		require.ErrorIs(t, p.check(req), haiku.ErrInvalidRequest)
+	}
+	mask.Allow(int32(n - 1))
+	require.NoError(t, p.check(req))
+}
+
+func TestAControlTokenOfAbsurdLengthIsRefused(t *testing.T) {
+	text := tinyPrompter(t).text
+	text.Specials = append(slices.Clone(text.Specials), strings.Repeat("<", 2000))
+	_, err := newPrompter(text, len(text.Tokenizer.Pieces()))
+	require.ErrorIs(t, err, ErrUnsupportedModel)
 }

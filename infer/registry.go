@@ -79,13 +79,7 @@ func (r *Registry) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (*hai
 	if !able {
 		return nil, haiku.ErrUnsupported.With("model", "this model makes no embeddings")
 	}
-	out, err := embedder.Embed(ctx, &inner)
-	if out != nil && req.Model != "" {
-		named := *out
-		named.Model = req.Model
-		out = &named
-	}
-	return out, err
+	return embedder.Embed(ctx, &inner)
 }
 
 // adapted returns the model that lists name as one of its adapters. Of several

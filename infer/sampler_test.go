@@ -429,3 +429,18 @@ func BenchmarkSample(b *testing.B) {
 		}
 	}
 }
+
+func TestTypicalSamplingBearsSharesOfAlmostNothing(t *testing.T) {
+	for _, tail := range []float32{-14.885, -20} { // a share that is denormal, and one that is 0
+		h := float32(0.02 * math.Log(0.5))
+		var list []candidate
+		for id, logit := range []float32{0, h, h, h, tail} {
+			list = append(list, candidate{id: int32(id), share: math.Exp(float64(logit) / 0.02)})
+		}
+		var kept []int32
+		for _, c := range typical(list, 0.3) {
+			kept = append(kept, c.id)
+		}
+		require.Equal(t, []int32{1, 2}, kept)
+	}
+}

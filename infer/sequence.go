@@ -22,9 +22,10 @@ type job struct {
 	adapter      AdapterID // 0 for none
 	adapterScale float32
 
-	// sum is nil for a generation. For an embedding, which has neither w nor
-	// req, it belongs to the loop: the sum of all hidden states, [HiddenSize].
-	sum []float64
+	// embeds says that it is an embedding, which has neither w nor req, and is
+	// accepted as part of a request. mean is the loop's until done is closed.
+	embeds bool
+	mean   []float32 // [HiddenSize], of length one; nil if it has no direction
 
 	room atomic.Uint32 // counts the reader's notices that there is room again
 
@@ -68,6 +69,7 @@ type sequence struct {
 	choice  int
 	state   sequenceState
 	sampler *sampler
+	sum     []float64 // of an embedding's hidden states so far, [HiddenSize]
 
 	pending  haiku.Piece // what a paused sequence could not push
 	roomSeen uint32      // job.room when that push was refused
@@ -85,7 +87,7 @@ func newSequences(j *job) {
 	}
 	lead := j.lead()
 	lead.Root = schedule.Root(j.tenant, uint64(j.adapter), j.adapterScale)
-	lead.Tenant, lead.Limit, lead.Alone = j.tenant, j.limit, j.sum != nil
+	lead.Tenant, lead.Limit, lead.Alone = j.tenant, j.limit, j.embeds
 	lead.Tokens = append(make([]int32, 0, min(j.limit, len(j.prompt)+64)), j.prompt...)
 }
 

@@ -3,8 +3,9 @@
 // core, need no other model, and are good enough for caches, routing and first
 // retrieval.
 //
-// The one idea: a model is a table. Its rows are read where the file is mapped,
-// so that a process touches the rows of the words it sees and no others.
+// The one idea: a model is a table. Rows of int8 are read where the file is
+// mapped, so that a process touches the rows of the words it sees and no others;
+// wider types are copied to float32 once.
 package model2vec
 
 import (
@@ -60,7 +61,7 @@ type table struct {
 // config is what matters of config.json.
 type config struct {
 	Type      string `json:"model_type"`
-	Normalize *bool
+	Normalize bool   `json:"normalize"`
 }
 
 // Open loads the model in a folder, as model2vec saves it: model.safetensors,
@@ -76,7 +77,10 @@ func Open(dir string) (*Model, error) {
 		return nil, fmt.Errorf("model2vec: %w", err)
 	}
 	file, err := safetensors.Open(filepath.Join(dir, "model.safetensors"))
-	if err != nil {
+	switch {
+	case errors.Is(err, safetensors.ErrFormat):
+		return nil, fmt.Errorf("%w: %s: %w", ErrModel, dir, err)
+	case err != nil:
 		return nil, fmt.Errorf("model2vec: %w", err)
 	}
 	absolute, err := filepath.Abs(dir)
@@ -112,7 +116,7 @@ func newModel(name string, file *safetensors.File, tokenizerJSON, configJSON []b
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrModel, err)
 	}
-	m := &Model{name: name, words: words, file: file, unscaled: cfg.Normalize != nil && !*cfg.Normalize}
+	m := &Model{name: name, words: words, file: file, unscaled: !cfg.Normalize}
 	if m.table, err = readTable(file, words.VocabSize()); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrModel, err)
 	}
@@ -142,15 +146,17 @@ func readTable(file *safetensors.File, vocab int) (table, error) {
 	return table{dim: t.Shape[1], floats: floats}, err
 }
 
-// medianLength is the median length of a token in characters, by which long
-// texts are cut before they are tokenised.
+// medianLength is the median length in characters of the tokens as they are
+// written in the vocabulary, by which long texts are cut before they are
+// tokenised: so model2vec does it.
 func medianLength(words *tokenizer.WordPiece) int {
 	var lengths []int
-	for _, piece := range words.Pieces() {
-		lengths = append(lengths, utf8.RuneCount(piece))
+	for _, text := range words.Texts() {
+		lengths = append(lengths, utf8.RuneCountInString(text))
 	}
 	slices.Sort(lengths)
-	return max(1, lengths[len(lengths)/2])
+	n := len(lengths)
+	return max(1, (lengths[(n-1)/2]+lengths[n/2])/2)
 }
 
 // Close unmaps the table. The model must no longer be in use.
@@ -169,8 +175,8 @@ func (m *Model) Generate(context.Context, *haiku.StreamWriter, *haiku.Request) e
 	return haiku.ErrUnsupported.With("model", "this model makes embeddings and no text")
 }
 
-// Embed returns the mean of the vectors of each input's tokens, of length one
-// unless the model's file says that it is not to be scaled. Tokens after the
+// Embed returns the mean of the vectors of each input's tokens, of length one if
+// the model's config.json says that it is to be normalised. Tokens after the
 // first 512 do not count, nor words that the vocabulary does not have; a text
 // without any other is all zeros.
 func (m *Model) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (*haiku.Embeddings, error) {

@@ -166,6 +166,7 @@ func TestPotionsSimilaritiesAreTheKnownOnes(t *testing.T) {
 	}
 	m, err := Open(dir)
 	require.NoError(t, err)
+	require.Equal(t, 6, m.median, "of the tokens as tokenizer.json writes them, by numpy")
 	defer m.Close()
 	v := embed(t, m, "How do I reset my password?", "I forgot my password, how can I change it?", "What is the capital of France?").Vectors
 	require.InDelta(t, 0.838386, cosine(v[0], v[1]), 1e-5)
@@ -216,4 +217,13 @@ func BenchmarkEmbed(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+func TestAnUnreadableTableIsAnUnusableModel(t *testing.T) {
+	dir := t.TempDir()
+	for name, data := range map[string]string{"tokenizer.json": words, "config.json": settings, "model.safetensors": "not one"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600))
+	}
+	_, err := Open(dir)
+	require.ErrorIs(t, err, ErrModel)
 }

@@ -204,9 +204,13 @@ func joinFilter(e *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Val
 }
 
 // trimFilter is trim([characters]). What is not a string is written out first.
-func trimFilter(_ *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
+func trimFilter(e *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
 	if characters, ok := text(args.Args, 0); ok {
-		return exec.AsValue(strings.Trim(in.String(), characters))
+		s, err := stripped(in.String(), "strip", characters)
+		if err != nil {
+			return fail(e, err)
+		}
+		return exec.AsValue(s)
 	}
 	return exec.AsValue(strings.TrimSpace(in.String()))
 }

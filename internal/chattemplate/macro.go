@@ -54,7 +54,7 @@ func (m macro) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) error {
 		if err != nil {
 			// Not wrapped: a break or continue outside of a loop is a mistake
 			// here, and would end a loop of the caller's.
-			return exec.AsValue(fmt.Errorf("macro %s: %s", m.Name, cause(err)))
+			return exec.AsValue(b.refuse(fmt.Errorf("chattemplate: macro %s: %s", m.Name, cause(err))))
 		}
 		return exec.AsSafeValue(text)
 	})

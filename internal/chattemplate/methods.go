@@ -114,12 +114,8 @@ func stringMethod(b *budget, s, name string, args []*exec.Value) (any, error) {
 		return split(b, s, name == "rsplit", args)
 	case len(args) > 1 || (len(args) == 1 && !given):
 		return nil, fmt.Errorf("the method %s does not take these arguments", name)
-	case name == "strip" && given:
-		return strings.Trim(s, of), nil
-	case name == "lstrip" && given:
-		return strings.TrimLeft(s, of), nil
-	case name == "rstrip" && given:
-		return strings.TrimRight(s, of), nil
+	case given && strings.HasSuffix(name, "strip"):
+		return stripped(s, name, of)
 	case given:
 		return nil, fmt.Errorf("there is no method %q of strings that takes an argument", name)
 	}
@@ -145,9 +141,29 @@ func stringMethod(b *budget, s, name string, args []*exec.Value) (any, error) {
 			return []string{}, nil
 		}
 		s = strings.TrimSuffix(s, "\n")
-		return strings.Split(s, "\n"), b.hold(itemBytes * strings.Count(s, "\n"))
+		if err := b.hold(itemBytes * strings.Count(s, "\n")); err != nil {
+			return nil, err
+		}
+		return strings.Split(s, "\n"), nil
 	}
 	return nil, fmt.Errorf("there is no method %q of strings", name)
+}
+
+// stripped is strip, lstrip or rstrip of certain characters. It looks through all
+// of them for each character of s.
+func stripped(s, name, characters string) (string, error) {
+	if len(characters) > maxPathBytes {
+		return "", fmt.Errorf("%w: %d bytes of characters to strip", ErrLimit, len(characters))
+	}
+	switch name {
+	case "strip":
+		return strings.Trim(s, characters), nil
+	case "lstrip":
+		return strings.TrimLeft(s, characters), nil
+	case "rstrip":
+		return strings.TrimRight(s, characters), nil
+	}
+	return "", fmt.Errorf("there is no method %q of strings", name)
 }
 
 // titled makes the first letter of each word upper case and the others lower.

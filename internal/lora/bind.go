@@ -12,8 +12,9 @@ type Base struct {
 	Architecture string
 	// Shape returns the shape of a matrix that can be adapted, by its name in
 	// GGUF.
-	Shape          func(tensor string) (rows, cols int, ok bool)
-	Heads, KVHeads int
+	Shape func(tensor string) (rows, cols int, ok bool)
+	// Heads and KVHeads share the rows of queries, and of keys, HeadDim each.
+	Heads, KVHeads, HeadDim int
 	// Interleaved says that a rotation pairs elements 2i and 2i+1 of a head, so
 	// that rows of queries and keys are in another order than Hugging Face's.
 	Interleaved bool
@@ -37,10 +38,12 @@ func (f *File) Bind(base Base) ([]Pair, error) {
 		}
 		if f.HalvesRotated && base.Interleaved {
 			switch {
+			case base.HeadDim%2 != 0:
+				return nil, fmt.Errorf("%w: heads of %d rows cannot be put in another order", ErrMismatch, base.HeadDim)
 			case strings.HasSuffix(p.Tensor, ".attn_q.weight"):
-				p.B = interleave(p.B, base.Heads, rows/base.Heads, p.Rank)
+				p.B = interleave(p.B, base.Heads, base.HeadDim, p.Rank)
 			case strings.HasSuffix(p.Tensor, ".attn_k.weight"):
-				p.B = interleave(p.B, base.KVHeads, rows/base.KVHeads, p.Rank)
+				p.B = interleave(p.B, base.KVHeads, base.HeadDim, p.Rank)
 			}
 		}
 	}

@@ -26,6 +26,11 @@ func FromGGUF(file *gguf.File) (*File, error) {
 			return nil, fmt.Errorf("%w: %s is %q, want %q", ErrFormat, key, got, want)
 		}
 	}
+	for _, key := range file.Keys() {
+		if strings.HasPrefix(key, "adapter.") && key != "adapter.type" && key != "adapter.lora.alpha" {
+			return nil, fmt.Errorf("%w: %s is not supported", ErrFormat, key)
+		}
+	}
 	alpha, err := file.Float("adapter.lora.alpha")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)

@@ -121,7 +121,7 @@ func (s *assembly) pairs() ([]Pair, error) {
 			return nil, fmt.Errorf("%w: the update of %s has an A and no B", ErrFormat, tensor)
 		case a.rows != b.cols:
 			return nil, fmt.Errorf("%w: the update of %s has an A of rank %d and a B of rank %d", ErrFormat, tensor, a.rows, b.cols)
-		case a.rows == 0 || a.rows > min(a.cols, b.rows):
+		case a.rows == 0:
 			return nil, fmt.Errorf("%w: the update of %s has rank %d for a matrix of %d×%d", ErrFormat, tensor, a.rows, b.rows, a.cols)
 		}
 		scale, err := s.scale(tensor, a.rows)

@@ -36,7 +36,7 @@ func toy() []Pair {
 }
 
 var toyBase = Base{
-	Architecture: "llama", Heads: 2, KVHeads: 1, Interleaved: true,
+	Architecture: "llama", Heads: 2, KVHeads: 1, HeadDim: 4, Interleaved: true,
 	Shape: func(tensor string) (rows, cols int, ok bool) {
 		rows = map[string]int{"blk.0.attn_q.weight": 8, "blk.0.attn_k.weight": 4, "blk.1.ffn_up.weight": 12}[tensor]
 		return rows, 8, rows > 0
@@ -180,7 +180,7 @@ func TestTheSharedAdaptersAreRead(t *testing.T) {
 		config := fmt.Sprintf(`{"peft_type": "LORA", "r": %d, "lora_alpha": %v}`, p.Rank, p.Scale*float32(p.Rank))
 		peft, err := fromPEFT(t, config, peftOf(t, want.Pairs, headDim)...)
 		require.NoError(t, err)
-		base := Base{Architecture: "llama", Interleaved: true, Shape: func(tensor string) (int, int, bool) {
+		base := Base{Architecture: "llama", HeadDim: headDim, Interleaved: true, Shape: func(tensor string) (int, int, bool) {
 			i := slices.IndexFunc(want.Pairs, func(p Pair) bool { return p.Tensor == tensor })
 			if i < 0 {
 				return headDim, 0, false
@@ -243,11 +243,6 @@ func TestAnUnusablePEFTAdapterIsNamed(t *testing.T) {
 }
 
 func TestAnUnusableGGUFAdapterIsNamed(t *testing.T) {
-	one := func(edit func(*Pair)) []Pair {
-		pairs := toy()[:1]
-		edit(&pairs[0])
-		return pairs
-	}
 	nan := toy()
 	nan[1].B[3] = float32(math.NaN())
 	zeros := make([]byte, 64)
@@ -262,7 +257,7 @@ func TestAnUnusableGGUFAdapterIsNamed(t *testing.T) {
 			w.AddTensor("x.lora_a", gguf.F32, []int{8, 2}, zeros)
 			w.AddTensor("x.lora_b", gguf.F32, []int{8, 2}, zeros)
 		}),
-		"has rank 4 for a matrix of 4×2":    ggufOf(t, one(func(p *Pair) { p.Rank, p.In, p.A, p.B = 4, 2, p.A[:8], make([]float32, 16) }), nil),
+		"adapter.alora.invocation_tokens":   ggufOf(t, toy(), func(w *gguf.Writer) { w.SetString("adapter.alora.invocation_tokens", "x") }),
 		"blk.1.ffn_up.weight is not finite": ggufOf(t, nan, nil),
 		`general.type is ""`:                ggufWithout(t, "general.type"),
 		"adapter.lora.alpha":                ggufWithout(t, "adapter.lora.alpha"),
@@ -338,4 +333,23 @@ func FuzzFromPEFT(f *testing.F) {
 		}
 		_, _ = adapter.Bind(toyBase)
 	})
+}
+
+func TestHeadsOfAnOddSizeAreRefused(t *testing.T) {
+	base := toyBase
+	base.HeadDim = 5
+	_, err := (&File{HalvesRotated: true, Pairs: toy()}).Bind(base)
+	require.ErrorIs(t, err, ErrMismatch)
+}
+
+func TestPatternsThatAreExpressionsAreRefused(t *testing.T) {
+	for _, extra := range []string{
+		`"alpha_pattern": {"layers\\.0\\.self_attn\\.q_proj": 32}`, `"rank_pattern": {".*q_proj": 2}`,
+		`"alora_invocation_tokens": [1, 2]`,
+	} {
+		_, err := fromPEFT(t, `{"peft_type": "LORA", "r": 2, "lora_alpha": 4, `+extra+`}`, peftOf(t, toy(), 4)...)
+		require.ErrorIs(t, err, ErrFormat, extra)
+	}
+	_, err := fromPEFT(t, `{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "alora_invocation_tokens": null}`, peftOf(t, toy(), 4)...)
+	require.NoError(t, err)
 }

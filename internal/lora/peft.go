@@ -3,9 +3,11 @@ package lora
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,6 +31,7 @@ type peftConfig struct {
 	Replication   any      `json:"layer_replication"`
 	MegatronCore  any      `json:"megatron_config"`
 	TargetsTokens any      `json:"trainable_token_indices"`
+	Invocation    any      `json:"alora_invocation_tokens"`
 }
 
 func openPEFT(path, dir string) (*File, error) {
@@ -46,9 +49,9 @@ func openPEFT(path, dir string) (*File, error) {
 
 // FromPEFT reads an adapter as Hugging Face's PEFT writes it for models of the
 // Llama family, config being its adapter_config.json. Nothing of file is kept.
-// Errors match [ErrFormat]. How much rank_pattern and alpha_pattern matter is
-// seen in the tensors and looked up by the longest key that ends a module's
-// name.
+// Errors match [ErrFormat]. The keys of rank_pattern and alpha_pattern are taken
+// for the ends of modules' names, of which the longest counts; regular
+// expressions are refused.
 func FromPEFT(file *safetensors.File, config []byte) (*File, error) {
 	var cfg peftConfig
 	if err := json.Unmarshal(config, &cfg); err != nil {
@@ -92,10 +95,15 @@ func (c *peftConfig) check() error {
 		return fmt.Errorf("bias %q is not supported", c.Bias)
 	case len(c.SaveModules) > 0:
 		return fmt.Errorf("modules_to_save is not supported")
-	case c.Replication != nil || c.MegatronCore != nil || c.TargetsTokens != nil:
-		return fmt.Errorf("layer_replication, megatron_config and trainable_token_indices are not supported")
+	case c.Replication != nil || c.MegatronCore != nil || c.TargetsTokens != nil || c.Invocation != nil:
+		return fmt.Errorf("layer_replication, megatron_config, trainable_token_indices and alora_invocation_tokens are not supported")
 	case c.Alpha == nil:
 		return fmt.Errorf("lora_alpha is missing")
+	}
+	for _, pattern := range slices.Concat(slices.Collect(maps.Keys(c.RankPattern)), slices.Collect(maps.Keys(c.AlphaPattern))) {
+		if strings.ContainsAny(strings.TrimPrefix(pattern, "^"), `\*+?[](){}|^$`) {
+			return fmt.Errorf("the pattern %.80q is a regular expression, which is not supported", pattern)
+		}
 	}
 	return nil
 }

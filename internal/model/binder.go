@@ -12,6 +12,7 @@ import (
 type binder struct {
 	file    *gguf.File
 	arch    architecture
+	bound   map[string]bool // the tensors that were asked for
 	missing []string
 	err     error // the first fault other than a missing tensor
 }
@@ -36,11 +37,13 @@ func (b *binder) has(name string) bool {
 	return found
 }
 
-// refuse reports tensors that would change the result.
-func (b *binder) refuse(prefix string, names ...string) {
-	for _, name := range names {
-		if b.has(prefix + name) {
-			b.fail("%w: tensor %s%s has no place in this architecture as it is implemented", ErrUnsupported, prefix, name)
+// refuseOthers reports tensors that nothing has asked for. Tables of rotations
+// that old converters wrote repeat what the metadata says.
+func (b *binder) refuseOthers() {
+	for _, t := range b.file.Tensors() {
+		if !b.bound[t.Name] && !strings.HasSuffix(t.Name, ".attn_rot_embd.weight") {
+			b.fail("%w: tensor %s has no place in this architecture as it is implemented", ErrUnsupported, t.Name)
+			return
 		}
 	}
 }
@@ -53,6 +56,7 @@ func (b *binder) tensor(name string, dims ...int) *gguf.Tensor {
 		b.missing = append(b.missing, name)
 		return nil
 	}
+	b.bound[name] = true
 	shape := t.Dims
 	for len(shape) > len(dims) && shape[len(shape)-1] == 1 {
 		shape = shape[:len(shape)-1]

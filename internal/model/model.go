@@ -52,15 +52,15 @@ type Expert struct {
 
 // Load checks file and returns its model. Errors match [ErrUnsupported] or
 // [ErrInvalid] and name the key or the tensors; all missing tensors are named
-// at once. Tensors that are not part of the architecture are ignored, save
-// biases, which would change the result.
+// at once. A tensor that is no part of the architecture is refused: it would
+// change the result, or belongs to a larger model.
 func Load(file *gguf.File) (*Model, error) {
 	config, windows, err := readConfig(file)
 	if err != nil {
 		return nil, err
 	}
 	m := &Model{Config: config, Layers: make([]Layer, config.LayerCount)}
-	b := &binder{file: file, arch: architectures[config.Architecture]}
+	b := &binder{file: file, arch: architectures[config.Architecture], bound: make(map[string]bool)}
 	m.Vocab = b.vocab(config.Architecture)
 	m.Embedding = b.matrix("token_embd.weight", m.Vocab, m.Dim)
 	m.OutputNorm = b.vector("output_norm.weight", m.Dim)
@@ -72,6 +72,9 @@ func Load(file *gguf.File) (*Model, error) {
 		factors := b.vector("rope_freqs.weight", m.RopeDims/2)
 		b.positive("rope_freqs.weight", factors)
 		m.Rotations[0].divide(factors)
+		if !m.Rotations[0].finite() {
+			b.fail("%w: tensor rope_freqs.weight gives frequencies that are not finite", ErrInvalid)
+		}
 	}
 	for i := range m.Layers {
 		layer := &m.Layers[i]
@@ -80,6 +83,7 @@ func Load(file *gguf.File) (*Model, error) {
 			layer.Rotation = len(m.Rotations) - 1
 		}
 	}
+	b.refuseOthers()
 	if err := b.result(); err != nil {
 		return nil, err
 	}
@@ -103,12 +107,6 @@ func (b *binder) layer(prefix string, c *Config) Layer {
 	if b.arch.normsOutputs {
 		l.PostAttentionNorm = b.vector(prefix+"post_attention_norm.weight", c.Dim)
 		l.PostFFNNorm = b.vector(prefix+"post_ffw_norm.weight", c.Dim)
-	}
-	b.refuse(prefix, "attn_qkv.weight", "ffn_gate.bias", "ffn_up.bias", "ffn_down.bias", "ffn_gate_inp.bias",
-		"ffn_gate_exps.bias", "ffn_up_exps.bias", "ffn_down_exps.bias", "exp_probs_b.bias",
-		"ffn_gate_shexp.weight", "attn_sinks.weight")
-	if !b.arch.normsHeads {
-		b.refuse(prefix, "attn_q_norm.weight", "attn_k_norm.weight")
 	}
 	if c.Experts > 0 {
 		l.Router = b.matrix(prefix+"ffn_gate_inp.weight", c.Experts, c.Dim)

@@ -122,13 +122,26 @@ func TestEqualListsAreAccepted(t *testing.T) {
 	require.Equal(t, 2, m.KVHeads)
 }
 
-func TestAnOwnOutputWinsAndUnknownTensorsAreIgnored(t *testing.T) {
+func TestAnOwnOutputWins(t *testing.T) {
 	d := newDraft()
 	d.tensors["output.weight"] = tensor{gguf.F16, []int{32, 12}}
-	d.tensors["blk.0.novelty.weight"] = tensor{gguf.Q6_K, []int{256}}
+	d.tensors["blk.0.attn_rot_embd.weight"] = tensor{gguf.F32, []int{4}} // of old converters
 	m, err := d.load(t)
 	require.NoError(t, err)
 	require.Equal(t, simd.F16, m.Output.Format)
+}
+
+func TestATensorThatNothingUsesIsRefused(t *testing.T) {
+	for _, name := range []string{
+		"blk.0.novelty.weight", "output.bias", "output_norm.bias", "token_embd_norm.weight", "blk.0.attn_norm.bias",
+		"blk.0.post_attention_norm.weight", "blk.0.attn_q.scale", "blk.0.attn_q_norm.weight", "blk.0.ffn_gate.bias", "blk.7.attn_q.weight",
+	} {
+		d := newDraft()
+		d.tensors[name] = tensor{gguf.F32, []int{4}}
+		_, err := d.load(t)
+		require.ErrorIs(t, err, ErrUnsupported)
+		require.ErrorContains(t, err, name)
+	}
 }
 
 // change is one edit of a good draft and what Load must say about it.
@@ -167,6 +180,7 @@ func TestBadMetadataIsNamed(t *testing.T) {
 		{"llama.rope.freq_base", float32(-1), ErrInvalid, []string{"llama.rope.freq_base is -1"}},
 		{"llama.rope.dimension_count", uint32(7), ErrInvalid, []string{"llama.rope.dimension_count is 7"}},
 		{"llama.rope.dimension_count", uint32(10), ErrInvalid, []string{"llama.rope.dimension_count is 10"}},
+		{"llama.rope.freq_base", float32(1e-30), ErrInvalid, []string{"not finite"}},
 		{"llama.rope.scaling.type", "longrope", ErrUnsupported, []string{"llama.rope.scaling.type", `"longrope"`}},
 		{"llama.rope.scaling.type", "yarn", ErrInvalid, []string{"llama.rope.scaling.factor"}},
 		{"llama.rope.scaling.type", "linear", ErrInvalid, []string{"llama.rope.scaling.factor"}},
@@ -196,6 +210,17 @@ func TestBadMetadataIsNamed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHugeHeadsCostNothing holds a file of a few bytes to what it may cost before
+// its tensors are looked at.
+func TestHugeHeadsCostNothing(t *testing.T) {
+	d := newDraft()
+	delete(d.pairs, "llama.rope.dimension_count")
+	d.pairs["llama.attention.key_length"], d.pairs["llama.attention.value_length"] = uint32(1<<26), uint32(1<<26)
+	_, err := d.load(t)
+	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorContains(t, err, "want an even number up to 16384")
 }
 
 func TestBadTensorsAreNamed(t *testing.T) {

@@ -30,8 +30,8 @@ type ropeScaling struct {
 func (r *reader) rope(c *Config, arch architecture, w windows) {
 	c.RopeHalves = arch.rotatesHalves
 	c.RopeDims = r.count("rope.dimension_count", c.HeadDim)
-	if c.RopeDims%2 != 0 || c.RopeDims > c.HeadDim {
-		r.invalid("%srope.dimension_count is %d, want an even number up to the head's %d", r.prefix, c.RopeDims, c.HeadDim)
+	if limit := min(c.HeadDim, maxRopeDims); c.RopeDims%2 != 0 || c.RopeDims > limit {
+		r.invalid("%srope.dimension_count is %d, want an even number up to %d", r.prefix, c.RopeDims, limit)
 	}
 	if r.err != nil {
 		return
@@ -42,7 +42,29 @@ func (r *reader) rope(c *Config, arch architecture, w windows) {
 		local := r.number("rope.freq_base_swa", arch.localRopeBase)
 		c.Rotations = append(c.Rotations, rotation(c.RopeDims, local, ropeScaling{factor: 1, attention: 1}))
 	}
+	for _, rot := range c.Rotations {
+		if !rot.finite() {
+			r.invalid("the frequencies that %srope gives are not finite", r.prefix)
+		}
+	}
 }
+
+// maxRopeDims bounds the tables that are made before any tensor has been seen.
+const maxRopeDims = 1 << 14
+
+// finite reports whether every angle up to the largest position is a number.
+func (rot *Rotation) finite() bool {
+	for _, f := range rot.Frequencies {
+		if !(math.Abs(f) <= maxFrequency) {
+			return false
+		}
+	}
+	return rot.Magnitude > 0 && rot.Magnitude <= math.MaxFloat32
+}
+
+// maxFrequency, in radians per position, leaves angles at any position exact
+// enough to mean something; a rotation turns a pair by one at most.
+const maxFrequency = 1 << 20
 
 func (r *reader) ropeScaling(c *Config) ropeScaling {
 	s := ropeScaling{factor: 1, attention: r.number("rope.scaling.attn_factor", 1)}

@@ -17,8 +17,6 @@ type Config struct {
 	Types  []int32   // [vocab] Type…
 	// BOS, EOS and UNK are token ids, -1 for none.
 	BOS, EOS, UNK int32
-	// AddBOS says that a prompt begins with BOS, which is for the caller to add.
-	AddBOS bool
 	// AddSpacePrefix puts a space before text at the start and after a special
 	// token, as Llama 2's tokenizer does.
 	AddSpacePrefix bool

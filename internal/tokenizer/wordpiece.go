@@ -84,6 +84,10 @@ func (t *WordPiece) add(id int32, text string) {
 	}
 }
 
+// Texts are the tokens as the vocabulary writes them, [vocab]. The caller
+// changes none.
+func (t *WordPiece) Texts() []string { return t.cfg.Pieces }
+
 // Encode appends the ids of text to dst. With parseSpecial, the texts of
 // control tokens become those tokens; user-defined tokens are found in any
 // text. No [CLS] and no [SEP] is added. Words that no pieces make up become the
@@ -110,10 +114,11 @@ func (t *WordPiece) words(dst []int32, text string, word []byte) ([]int32, []byt
 	word = word[:0]
 	for _, r := range text {
 		switch {
+		case r == utf8.RuneError || unicode.Is(unicode.C, r) && r != '\t' && r != '\n' && r != '\r':
+			// dropped, also those that Unicode counts as white space
 		case unicode.IsSpace(r):
 			dst, word = t.word(dst, word), word[:0]
-		case r == 0 || r == utf8.RuneError || unicode.Is(unicode.C, r):
-		case !t.cfg.KeepAccents && unicode.IsMark(r):
+		case !t.cfg.KeepAccents && unicode.Is(unicode.Mn, r):
 		default:
 			alone := unicode.IsPunct(r) || r < utf8.RuneSelf && unicode.IsSymbol(r) || isChinese(r)
 			if alone {

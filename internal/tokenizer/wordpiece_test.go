@@ -66,6 +66,25 @@ func TestATokenizerFileIsRead(t *testing.T) {
 	require.Equal(t, []int32{1, 2}, w.Encode(nil, "[CLS]un", true))
 }
 
+// What Hugging Face's BertNormalizer keeps, drops and splits at: vowel signs are
+// marks, but no accents; white space is control characters too, save three.
+func TestWordsAreThoseOfHuggingFace(t *testing.T) {
+	w, err := NewWordPiece(WordPieceConfig{
+		Pieces: []string{"[UNK]", "ह", "##ि", "##न", "ab", "a", "b"}, Types: make([]int32, 7), Continuation: "##", BOS: -1, EOS: -1, UNK: 0,
+	})
+	require.Error(t, err, "types are from 1")
+	types := []int32{TypeUnknown, TypeNormal, TypeNormal, TypeNormal, TypeNormal, TypeNormal, TypeNormal}
+	w, err = NewWordPiece(WordPieceConfig{
+		Pieces: []string{"[UNK]", "ह", "##ि", "##न", "ab", "a", "b"}, Types: types, Continuation: "##", BOS: -1, EOS: -1, UNK: 0,
+	})
+	require.NoError(t, err)
+	for text, want := range map[string][]int32{
+		"हिन": {1, 2, 3}, "a\vb": {4}, "a\u0085b": {4}, "a\tb\r\n": {5, 6}, "a\u00a0b": {5, 6}, "a\u0301b": {4}, "a\x00b": {4},
+	} {
+		require.Equal(t, want, w.Encode(nil, text, false), "%q", text)
+	}
+}
+
 func TestATokenizerFileThatAsksForMoreIsRefused(t *testing.T) {
 	for says, change := range map[string][2]string{
 		`the model is "BPE"`:       {`"WordPiece"`, `"BPE"`},
