@@ -32,7 +32,7 @@ const (
 	client      = "github.com/openai/openai-go/v3"
 )
 
-var public = []string{".", "openai", "infer", "cpu", "haikutest", "model2vec", "tinymodel"}
+var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "haikutest", "model2vec", "tinymodel"}
 
 // arrows is the only place where an import between packages, or of another
 // module, is allowed. A package in "internal" never imports one above it.
@@ -44,6 +44,9 @@ var arrows = map[string]edges{
 	"haikutest": {code: []string{".", "infer"}, tests: public},
 	"model2vec": {code: []string{".", "internal/safetensors", "internal/tokenizer"}},
 	"tinymodel": {tests: append([]string{"internal/gguf", "internal/model"}, public...)},
+
+	"batch":          {},
+	"batch/queueing": {},
 
 	"internal/ring":         {},
 	"internal/sse":          {},
