@@ -17,7 +17,7 @@ const (
 
 	defaultAttainment   = 0.95
 	defaultOutputTokens = 128
-	defaultMemory       = 256
+	defaultStepMemory   = 256
 )
 
 // Admission decides whether an engine with continuous batching takes on one
@@ -199,8 +199,8 @@ func (a *Admission) Decide(r Request, b Backlog) Decision {
 	b = b.sane()
 	predicted := a.predict(r, b)
 	d := Decision{
-		PredictedTTFT: durationOf(predicted),
-		LikelyTTFT:    durationOf(predicted * math.Exp(a.excess)),
+		PredictedTTFT: secondsDuration(predicted),
+		LikelyTTFT:    secondsDuration(predicted * math.Exp(a.excess)),
 		Objective:     a.objective(r),
 	}
 	d.Reason = a.reason(r, b, d)
@@ -214,7 +214,7 @@ func (a *Admission) Decide(r Request, b Backlog) Decision {
 // Predict returns the expected time to first token of a request that arrives
 // behind the backlog: 0 while nothing is known about the engine.
 func (a *Admission) Predict(r Request, b Backlog) time.Duration {
-	return durationOf(a.predict(r, b.sane()))
+	return secondsDuration(a.predict(r, b.sane()))
 }
 
 func (a *Admission) objective(r Request) time.Duration {
@@ -229,7 +229,7 @@ func (a *Admission) reason(r Request, b Backlog, d Decision) Reason {
 	switch {
 	case b.TotalKVTokens > 0 && a.kvTokens(r) > float64(b.TotalKVTokens):
 		return TooLarge
-	case late && durationOf(a.predict(r, b.idle())*math.Exp(a.excess)) > d.Objective:
+	case late && secondsDuration(a.predict(r, b.idle())*math.Exp(a.excess)) > d.Objective:
 		return Unreachable
 	case a.MaxQueuedRequests > 0 && b.QueuedRequests >= a.MaxQueuedRequests:
 		return QueueFull
@@ -271,7 +271,7 @@ func (a *Admission) retryAfter(d Decision, r Request, b Backlog) time.Duration {
 		leave := math.Ceil(tokens / max(1, mean))
 		wait = max(wait, a.untilLeft(int(min(leave, float64(b.QueuedRequests))), mean, b))
 	}
-	return min(max(durationOf(wait), minRetryAfter), MaxRetryAfter)
+	return min(max(secondsDuration(wait), minRetryAfter), MaxRetryAfter)
 }
 
 // untilLeft returns the seconds until so many of the queued requests, each
@@ -287,8 +287,8 @@ func (a *Admission) untilLeft(requests int, meanPrompt float64, b Backlog) float
 	return a.predict(Request{PromptTokens: int(meanPrompt)}, b)
 }
 
-// durationOf returns seconds ≥ 0 as a Duration, the longest one if it is more.
-func durationOf(seconds float64) time.Duration {
+// secondsDuration returns seconds ≥ 0 as a Duration, the longest one if it is more.
+func secondsDuration(seconds float64) time.Duration {
 	if ns := seconds * float64(time.Second); ns < math.MaxInt64 {
 		return max(0, time.Duration(ns))
 	}

@@ -4,15 +4,15 @@ import "math"
 
 // The terms of a step's cost, in seconds.
 const (
-	base = iota
-	perPrefill
-	perDecode
-	terms
+	baseTerm = iota
+	prefillTerm
+	decodeTerm
+	costTerms
 )
 
 type (
-	vector [terms]float64
-	matrix [terms][terms]float64
+	costVector [costTerms]float64
+	costMatrix [costTerms][costTerms]float64
 )
 
 // stepFit fits seconds ≈ cost·x, cost ≥ 0, by recursive least squares with
@@ -24,20 +24,20 @@ type (
 // such directions a weak pull towards the last estimate decides, so that what
 // was learnt stays until there is something new to learn.
 type stepFit struct {
-	xx    matrix
-	xy    vector
-	scale vector // the largest of each input seen, fading
-	cost  vector
+	xx    costMatrix
+	xy    costVector
+	scale costVector // the largest of each input seen, fading
+	cost  costVector
 	count int
 }
 
-// pull is the weight of the last estimate, in steps.
-const pull = 1e-3
+// fitPull is the weight of the last estimate, in steps.
+const fitPull = 1e-3
 
-func (f *stepFit) observe(x vector, seconds, keep float64) {
+func (f *stepFit) observe(x costVector, seconds, keep float64) {
 	seconds = f.withoutStall(x, seconds)
-	for i := range terms {
-		for j := range terms {
+	for i := range costTerms {
+		for j := range costTerms {
 			f.xx[i][j] = f.xx[i][j]*keep + x[i]*x[j]
 		}
 		f.xy[i] = f.xy[i]*keep + x[i]*seconds
@@ -45,8 +45,8 @@ func (f *stepFit) observe(x vector, seconds, keep float64) {
 	}
 	f.count++
 	a, b := f.xx, f.xy
-	for i := range terms {
-		weight := pull * max(1, f.scale[i]*f.scale[i])
+	for i := range costTerms {
+		weight := fitPull * max(1, f.scale[i]*f.scale[i])
 		a[i][i] += weight
 		b[i] += weight * f.cost[i]
 	}
@@ -54,12 +54,12 @@ func (f *stepFit) observe(x vector, seconds, keep float64) {
 }
 
 // withoutStall bounds the time of a step like those seen before.
-func (f *stepFit) withoutStall(x vector, seconds float64) float64 {
+func (f *stepFit) withoutStall(x costVector, seconds float64) float64 {
 	const seen, bound = 16, 8
-	if f.count < seen || x[perPrefill] > 2*f.scale[perPrefill] || x[perDecode] > 2*f.scale[perDecode] {
+	if f.count < seen || x[prefillTerm] > 2*f.scale[prefillTerm] || x[decodeTerm] > 2*f.scale[decodeTerm] {
 		return seconds
 	}
-	expected := f.cost[base]*x[base] + f.cost[perPrefill]*x[perPrefill] + f.cost[perDecode]*x[perDecode]
+	expected := f.cost[baseTerm]*x[baseTerm] + f.cost[prefillTerm]*x[prefillTerm] + f.cost[decodeTerm]*x[decodeTerm]
 	if expected <= 0 {
 		return seconds
 	}
@@ -68,10 +68,10 @@ func (f *stepFit) withoutStall(x vector, seconds float64) float64 {
 
 // solveNonNegative minimises c·A·c − 2b·c over c ≥ 0 for a positive definite
 // A: the best of the solutions with some of the terms at zero.
-func solveNonNegative(a matrix, b vector) (best vector) {
+func solveNonNegative(a costMatrix, b costVector) (best costVector) {
 	least := 0.0 // of no term at all
-	for used := 1; used < 1<<terms; used++ {
-		c, ok := solve(a, b, used)
+	for used := 1; used < 1<<costTerms; used++ {
+		c, ok := solveTerms(a, b, used)
 		// At a solution, c·A·c is b·c.
 		if value := -(b[0]*c[0] + b[1]*c[1] + b[2]*c[2]); ok && value < least {
 			best, least = c, value
@@ -80,13 +80,13 @@ func solveNonNegative(a matrix, b vector) (best vector) {
 	return best
 }
 
-// solve solves A·c = b for the terms whose bit is set in used, the others 0. It
+// solveTerms solves A·c = b for the terms whose bit is set in used, the others 0. It
 // reports whether there is a solution and none of it is negative.
-func solve(a matrix, b vector, used int) (c vector, ok bool) {
+func solveTerms(a costMatrix, b costVector, used int) (c costVector, ok bool) {
 	// Cholesky's decomposition, scaled to a diagonal of ones.
-	var l matrix
-	var y, unit vector
-	for i := range terms {
+	var l costMatrix
+	var y, unit costVector
+	for i := range costTerms {
 		if used&(1<<i) == 0 {
 			continue
 		}
@@ -106,21 +106,21 @@ func solve(a matrix, b vector, used int) (c vector, ok bool) {
 			sum -= l[i][j] * y[j]
 		}
 		if !(diagonal > 1e-12) {
-			return vector{}, false
+			return costVector{}, false
 		}
 		l[i][i] = math.Sqrt(diagonal)
 		y[i] = sum / l[i][i]
 	}
-	for i := terms - 1; i >= 0; i-- {
+	for i := costTerms - 1; i >= 0; i-- {
 		if used&(1<<i) == 0 {
 			continue
 		}
-		for j := i + 1; j < terms; j++ {
+		for j := i + 1; j < costTerms; j++ {
 			y[i] -= l[j][i] * y[j]
 		}
 		y[i] /= l[i][i]
 		if c[i] = y[i] / unit[i]; !(c[i] >= 0) {
-			return vector{}, false
+			return costVector{}, false
 		}
 	}
 	return c, true

@@ -36,33 +36,33 @@ func (a *Admission) Observe(s Step) {
 	if a.steps.count == 0 {
 		a.steps.cost = priorCost(a.Prior)
 	}
-	a.steps.observe(vector{1, float64(s.PrefillTokens), float64(s.DecodeTokens)}, s.Duration.Seconds(), 1-1/a.memory())
+	a.steps.observe(costVector{1, float64(s.PrefillTokens), float64(s.DecodeTokens)}, s.Duration.Seconds(), 1-1/a.memory())
 }
 
 // Costs returns what steps are believed to cost now, to the nanosecond.
 func (a *Admission) Costs() StepCost {
 	c := a.cost()
-	return StepCost{Base: durationOf(c[base]), PerPrefillToken: durationOf(c[perPrefill]), PerDecodeToken: durationOf(c[perDecode])}
+	return StepCost{Base: secondsDuration(c[baseTerm]), PerPrefillToken: secondsDuration(c[prefillTerm]), PerDecodeToken: secondsDuration(c[decodeTerm])}
 }
 
-func (a *Admission) cost() vector {
+func (a *Admission) cost() costVector {
 	if a.steps.count == 0 {
 		return priorCost(a.Prior)
 	}
 	return a.steps.cost
 }
 
-func priorCost(c StepCost) vector {
-	return vector{max(0, c.Base.Seconds()), max(0, c.PerPrefillToken.Seconds()), max(0, c.PerDecodeToken.Seconds())}
+func priorCost(c StepCost) costVector {
+	return costVector{max(0, c.Base.Seconds()), max(0, c.PerPrefillToken.Seconds()), max(0, c.PerDecodeToken.Seconds())}
 }
 
 // warm reports whether anything is known about the engine's speed.
-func (a *Admission) warm() bool { return a.cost() != vector{} }
+func (a *Admission) warm() bool { return a.cost() != costVector{} }
 
 // memory returns Memory in steps, at least 2.
 func (a *Admission) memory() float64 {
 	if a.Memory <= 0 {
-		return defaultMemory
+		return defaultStepMemory
 	}
 	return float64(max(2, a.Memory))
 }
@@ -80,11 +80,12 @@ func (a *Admission) ObserveOutput(tokens int) {
 
 // meanOutput returns the mean length of answers, at least 1.
 func (a *Admission) meanOutput() float64 {
+	const most = 1 << 40 // so that what is computed from it fits an int
 	switch {
 	case a.outputs > 0:
-		return max(1, a.output)
+		return min(max(1, a.output), most)
 	case a.PriorOutputTokens > 0:
-		return float64(a.PriorOutputTokens)
+		return min(float64(a.PriorOutputTokens), most)
 	}
 	return defaultOutputTokens
 }
@@ -104,8 +105,8 @@ func (a *Admission) ExpectedOutput(maxTokens int) int {
 // is missing to the mean, but half of the mean at least, since long answers
 // have more left than the mean tells.
 func (a *Admission) ExpectedLeft(generated, maxTokens int) int {
-	mean := a.meanOutput()
-	left := int(math.Ceil(max(mean-float64(max(0, generated)), mean/2)))
+	mean, generated := a.meanOutput(), max(0, generated)
+	left := int(math.Ceil(max(mean-float64(generated), mean/2)))
 	if maxTokens > 0 {
 		left = min(left, maxTokens-generated)
 	}
@@ -120,13 +121,17 @@ func (a *Admission) ObserveTTFT(d Decision, actual time.Duration) {
 	if d.Objective <= 0 || d.LikelyTTFT < d.Objective/2 || d.PredictedTTFT <= 0 {
 		return
 	}
-	const pace = 0.05
+	const pace = 0.01
 	share := a.Attainment
 	if !(share > 0 && share < 1) {
 		share = defaultAttainment
 	}
-	// A step in proportion to the wrong side's share settles at the quantile.
-	if ratio := actual.Seconds() / d.PredictedTTFT.Seconds(); ratio > math.Exp(a.excess) {
+	// Steps in proportion to the other side's share balance when the shares are
+	// right. What was promised at the decision is judged, not what would be now:
+	// then the balance holds however late the results come, and however much
+	// those of neighbours agree (I. Gibbs and E. Candès, Adaptive Conformal
+	// Inference Under Distribution Shift, 2021).
+	if actual > d.LikelyTTFT {
 		a.excess += pace * share
 	} else {
 		a.excess -= pace * (1 - share)
@@ -134,5 +139,6 @@ func (a *Admission) ObserveTTFT(d Decision, actual time.Duration) {
 	a.excess = min(max(a.excess, -maxExcess), maxExcess)
 }
 
-// maxExcess keeps LikelyTTFT between an eighth and eight times the prediction.
-var maxExcess = math.Log(8)
+// maxExcess keeps LikelyTTFT between an eighth and eight times the prediction:
+// the logarithm of 8.
+const maxExcess = 3 * math.Ln2

@@ -32,10 +32,10 @@ func (a *Admission) predict(r Request, b Backlog) float64 {
 	prefill := float64(b.RunningPrefillTokens) + float64(b.QueuedPromptTokens) + own
 
 	perStep := b.prefillPerStep()
-	steps := max(math.Ceil(prefill/perStep), a.stepsToPlace(r, b)+math.Ceil(own/perStep))
-	seconds := cost[base]*steps + cost[perPrefill]*prefill + cost[perDecode]*a.decodes(steps, b)
+	steps := max(1, math.Ceil(prefill/perStep), a.stepsToPlace(r, b)+max(1, math.Ceil(own/perStep)))
+	seconds := cost[baseTerm]*steps + cost[prefillTerm]*prefill + cost[decodeTerm]*a.decodes(steps, b)
 	if running+queued > 0 {
-		seconds += (cost[base] + cost[perDecode]*running) / 2 // of the step that runs now
+		seconds += (cost[baseTerm] + cost[decodeTerm]*running) / 2 // of the step that runs now
 	}
 	return seconds
 }
