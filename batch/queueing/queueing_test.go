@@ -29,9 +29,10 @@ func TestBronsonsProblems(t *testing.T) {
 	require.InDelta(t, 0.006654, c.MeanSojourn(), 5e-6)
 }
 
-// A call centre with 0.2 calls per second of 240 s and 55 agents, the worked
-// example of the Erlang C pages of I. Angus and of R. Dodier after him:
-// P(W>0) = 0.2387, a mean wait of 8.184 s, 84.59% answered within 15 s.
+// A call centre with 0.2 calls per second of 240 s and 55 agents, an example
+// that several pages on Erlang C work out (Expected Waiting Time Formulas in
+// Maxima is one): P(W>0) = 0.2387, a mean wait of 8.184 s, 84.59% answered
+// within 15 s.
 func TestCallCentre(t *testing.T) {
 	q := queueing.MMC{ArrivalRate: 0.2, ServiceRate: 1.0 / 240, Servers: 55}
 	require.InDelta(t, 0.2387, q.Delayed(), 5e-5)
