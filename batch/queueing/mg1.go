@@ -57,7 +57,8 @@ func (q MG1) wait() delayed {
 	if rho >= 1 {
 		return delayed{share: 1}
 	}
-	return delayed{share: rho, rate: (1 - rho) / q.MeanService * 2 / (1 + q.SCV)}
+	rate := (1 - rho) / q.MeanService * 2 / (1 + q.SCV)
+	return delayed{share: rho, rate: min(rate, math.MaxFloat64)}
 }
 
 // WaitTail returns P(W > t) of the wait W; see MG1 for where it is exact.

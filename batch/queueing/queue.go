@@ -50,8 +50,8 @@ func load(rate, capacity float64) float64 {
 }
 
 // delayed is the wait of an M/M/c queue, and of M/G/1 in its approximation:
-// none at all, or with probability share exponential with the given rate. A
-// queue without a stationary state has rate 0.
+// none at all, or with probability share exponential with the given rate, which
+// is finite. A queue without a stationary state has rate 0.
 type delayed struct {
 	share, rate float64
 }
@@ -85,17 +85,19 @@ func (w delayed) quantile(share float64) float64 {
 //
 //	e^(−νt) + share·ν·(e^(−νt) − e^(−ηt))/(η−ν),   ν service, η waiting rate
 func (w delayed) sumTail(t, service float64) float64 {
-	if !(t >= 0) || w.rate <= 0 {
+	switch {
+	case !(t > 0) || w.rate <= 0:
 		return 1
-	}
-	if math.IsInf(t, 1) {
+	case math.IsInf(t, 1):
 		return 0
+	case math.IsInf(service, 1): // a mean too small to be told from 0
+		return w.tail(t)
 	}
 	x, d := service*t, (w.rate-service)/service
 	alone := math.Exp(-x)
 	var extra float64
 	switch {
-	case alone == 0 && d >= 0: // both are gone, whatever d
+	case alone == 0 && d > -1e-12: // both are gone, and x may have overflown
 	case math.Abs(d) < 1e-12: // equal rates: the limit
 		extra = x * alone
 	case d*x > -1: // expm1 keeps the digits while the rates are close

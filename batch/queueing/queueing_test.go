@@ -156,7 +156,7 @@ func TestOverloadHasNoStationaryState(t *testing.T) {
 
 // anyFloat draws ordinary numbers and those that break formulas.
 var anyFloat = rapid.OneOf(rapid.Float64Range(0, 1000), rapid.Float64(), rapid.SampledFrom([]float64{
-	0, 1, -1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64, 1e-300, 1e300}))
+	0, 1, -1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64, 1e-300, 1e300, 1e-308, 1.7e308}))
 
 var anyModel = rapid.Custom(func(t *rapid.T) closedForm {
 	rate, service := anyFloat.Draw(t, "rate"), anyFloat.Draw(t, "service")
@@ -181,6 +181,13 @@ func TestNoResultIsNaNOrNegative(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What random parameters have found: intermediate results beyond a float64.
+func TestExtremeParametersGiveLimits(t *testing.T) {
+	require.Zero(t, queueing.MG1{ArrivalRate: 1, MeanService: 1e-300, SCV: math.SmallestNonzeroFloat64}.SojournTail(1))
+	require.Zero(t, queueing.MG1{MeanService: 6e-309, SCV: 1}.WaitQuantile(.5))
+	require.Zero(t, queueing.MG1{ArrivalRate: 9e-13, MeanService: 2.0 / 3, SCV: 1}.SojournTail(1.7e308))
 }
 
 // sane draws a stable queue of any kind around a service time of 1.
