@@ -16,7 +16,7 @@ import (
 var sentinels = []*haiku.Error{
 	haiku.ErrInvalidRequest, haiku.ErrUnsupported, haiku.ErrContextLength, haiku.ErrUnauthenticated,
 	haiku.ErrForbidden, haiku.ErrModelNotFound, haiku.ErrNotFound, haiku.ErrMethodNotAllowed,
-	haiku.ErrBodyTooLarge, haiku.ErrRateLimited, haiku.ErrOverloaded, haiku.ErrClosed, haiku.ErrTimeout,
+	haiku.ErrBodyTooLarge, haiku.ErrRateLimited, haiku.ErrTooBusy, haiku.ErrOverloaded, haiku.ErrClosed, haiku.ErrTimeout,
 	haiku.ErrSlowReader, haiku.ErrInternal, haiku.ErrCannotFlush,
 }
 

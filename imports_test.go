@@ -39,7 +39,7 @@ var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", 
 var arrows = map[string]edges{
 	".":         {code: []string{"internal/ring", "internal/sse", strictJSON}},
 	"openai":    {code: []string{".", strictJSON}, tests: append([]string{client}, public...)},
-	"infer":     {code: []string{".", "internal/gguf", "internal/lora", "internal/schedule", "internal/tokenizer", "internal/chattemplate"}, tests: public},
+	"infer":     {code: []string{".", "batch", "internal/gguf", "internal/lora", "internal/schedule", "internal/tokenizer", "internal/chattemplate"}, tests: public},
 	"cpu":       {code: []string{"infer", "internal/gguf", "internal/lora", "internal/model", "internal/simd"}, tests: append([]string{"internal/tokenizer"}, public...)},
 	"haikutest": {code: []string{".", "infer"}, tests: public},
 	"model2vec": {code: []string{".", "internal/safetensors", "internal/tokenizer"}},

@@ -30,10 +30,6 @@ func (e *Engine) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (*haiku
 		return nil, err
 	}
 	defer e.done(a)
-	if err := e.enter(); err != nil {
-		return nil, err
-	}
-	defer e.leave()
 	jobs := make([]*job, len(req.Inputs))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -45,6 +41,10 @@ func (e *Engine) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (*haiku
 			jobs[i].adapter, jobs[i].adapterScale = a.id, 1
 		}
 	}
+	if err := e.enter(jobs[0]); err != nil {
+		return nil, err
+	}
+	defer e.leave()
 	if err := e.runAll(jobs, cancel); err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (e *Engine) embeddingJob(ctx context.Context, req *haiku.EmbeddingRequest, 
 			min(e.spec.ContextTokens, e.spec.Blocks*e.spec.BlockTokens))
 	}
 	return &job{
-		ctx: ctx, tenant: haiku.IdentityFrom(ctx).Tenant, prompt: ids, limit: len(ids), open: 1, done: make(chan struct{}), embeds: true,
+		ctx: ctx, tenant: haiku.IdentityFrom(ctx).Tenant, objective: haiku.ObjectiveFrom(ctx), prompt: ids, limit: len(ids), open: 1, done: make(chan struct{}), embeds: true,
 	}, nil
 }
 
@@ -134,10 +134,10 @@ func (e *Engine) pool(s *sequence, states []float32) {
 
 // enter counts a request of many jobs as one that waits, and then as one that is
 // answered, until leave: once it is accepted, so are all its jobs.
-func (e *Engine) enter() error {
+func (e *Engine) enter(j *job) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.accepts(); err != nil {
+	if err := e.accept(j); err != nil {
 		return err
 	}
 	e.active++

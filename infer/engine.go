@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/batch"
 )
 
 // Options shape an [Engine]. The zero value is ready to use.
@@ -22,9 +24,16 @@ type Options struct {
 	// MaxBatchTokens bounds the tokens of one step over all sequences, and so
 	// how long a prompt can hold up the others' next token; 0 means 256.
 	MaxBatchTokens int
-	// MaxQueued is how many requests, embeddings among them, may wait to run before more are refused
-	// with haiku.ErrOverloaded; 0 means 1024.
+	// MaxQueued is how many requests, embeddings among them, may wait to run
+	// before more are refused with haiku.ErrTooBusy; 0 means 1024.
 	MaxQueued int
+	// MaxQueuedTokens bounds the prompts of those that wait likewise, together;
+	// 0 means no bound.
+	MaxQueuedTokens int
+	// QueueTimeout is how long a request may wait for its first step until it is
+	// refused with haiku.ErrTooBusy; 0 means for ever. One that would miss its
+	// own objective is refused as it comes.
+	QueueTimeout time.Duration
 	// NoPrefixCache computes every prompt anew, also where its beginning was
 	// computed before for the same tenant.
 	NoPrefixCache bool
@@ -56,6 +65,9 @@ type Engine struct {
 	idle   chan struct{} // closed when no job is left after draining began
 	live   int           // jobs of the running step that somebody waits for
 	stats  Stats         // as the loop last published them
+
+	admission batch.Admission
+	load      batch.Backlog // what runs, as the loop last weighed it
 
 	adapters    map[string]*adapter // those being loaded too
 	lastAdapter AdapterID
@@ -100,6 +112,7 @@ func New(exec Executor, text Text, opts Options) (*Engine, error) {
 		wake:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 	}
+	e.admission.MaxQueuedRequests, e.admission.MaxQueuedTokens = e.opts.MaxQueued, e.opts.MaxQueuedTokens
 	e.loopState = newLoopState(spec, &e.opts)
 	e.stepCtx, e.cancel = context.WithCancel(context.Background())
 	go e.loop()
@@ -168,7 +181,7 @@ func (e *Engine) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku
 		}
 		w.SetModel(a.name)
 	}
-	j.tenant = req.Tenant
+	j.tenant, j.objective = req.Tenant, req.Objective
 	err = e.run(j)
 	w.SetUsage(j.usage)
 	return err
@@ -254,10 +267,8 @@ func (e *Engine) limit(promptTokens int, req *haiku.Request) (int, error) {
 func (e *Engine) submit(j *job) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch {
-	case j.embeds && e.life != killed: // accepted before
-	default:
-		if err := e.accepts(); err != nil {
+	if !j.embeds || e.life == killed { // else accepted before
+		if err := e.accept(j); err != nil {
 			return err
 		}
 	}
@@ -265,17 +276,6 @@ func (e *Engine) submit(j *job) error {
 	e.inbox = append(e.inbox, j)
 	e.active++
 	e.poke()
-	return nil
-}
-
-// accepts reports why no request is accepted now. The caller holds mu.
-func (e *Engine) accepts() error {
-	if e.life != accepting {
-		return haiku.ErrClosed.Because(ErrClosed)
-	}
-	if len(e.queued) >= e.opts.MaxQueued {
-		return haiku.ErrOverloaded.With("", "%d requests are waiting already", len(e.queued))
-	}
 	return nil
 }
 
@@ -304,6 +304,9 @@ func (e *Engine) abandon(j *job) {
 func (e *Engine) complete(j *job, err error) {
 	delete(e.queued, j)
 	j.stage, j.err = over, err
+	if n := j.usage.CompletionTokens; err == nil && n > 0 {
+		e.admission.ObserveOutput(n / len(j.seqs))
+	}
 	close(j.done)
 	e.left()
 }

@@ -251,7 +251,9 @@ func TestTheQueueIsBounded(t *testing.T) {
 		refused := 0
 		for range 6 {
 			if err := <-errs; err != nil {
-				require.ErrorIs(t, err, haiku.ErrOverloaded)
+				require.ErrorIs(t, err, haiku.ErrTooBusy)
+				require.Equal(t, []int{429, int(time.Second)}, []int{haiku.ErrorFrom(err).Status, int(haiku.ErrorFrom(err).RetryAfter)},
+					"nothing is known yet about how long it takes")
 				refused++
 			}
 		}

@@ -103,11 +103,21 @@ func (e *Engine) rest() (over bool) {
 	e.clock.use.Host += e.clock.lap()
 	e.publish(e.plan.Counts())
 	e.mu.Unlock()
-	if !over {
-		<-e.wake
-		e.clock.use.Idle += e.clock.lap()
+	if over {
+		return true
 	}
-	return over
+	var due <-chan time.Time
+	if at := e.plan.NextExpiry(); !at.IsZero() {
+		timer := time.NewTimer(time.Until(at))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-e.wake:
+	case <-due:
+	}
+	e.clock.use.Idle += e.clock.lap()
+	return false
 }
 
 // settle takes in what is new, drops what nobody waits for and delivers what
@@ -122,7 +132,12 @@ func (e *Engine) settle() {
 	}
 	for _, j := range e.inbox {
 		if j.stage == waiting {
-			e.plan.Add(&j.lead().Seq, time.Now())
+			lead := j.lead()
+			lead.Deadline = j.deadline
+			if e.opts.QueueTimeout > 0 {
+				lead.Expiry = j.at.Add(e.opts.QueueTimeout)
+			}
+			e.plan.Add(&lead.Seq, j.at)
 		}
 	}
 	for _, j := range e.gone {
@@ -152,6 +167,9 @@ func (e *Engine) prepare() bool {
 	step := e.plan.Next(time.Now())
 	for _, id := range step.Preempted {
 		e.release(SeqID(id))
+	}
+	for _, q := range step.Expired {
+		e.expire(q.Owner.(*sequence).job)
 	}
 	e.start(step)
 	e.batch.Items, e.hiddenUsed = e.batch.Items[:0], 0
@@ -287,7 +305,9 @@ func (e *Engine) sample(s *sequence, logits []float32) {
 		e.fail(s.job, err)
 		return
 	}
-	s.job.usage.CompletionTokens++
+	if s.job.usage.CompletionTokens++; s.job.usage.CompletionTokens == 1 {
+		e.began(s.job)
+	}
 	if e.text.eos[id] {
 		s.job.w.Finish(s.choice, haiku.FinishStop)
 		e.finish(s)

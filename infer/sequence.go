@@ -18,7 +18,9 @@ type job struct {
 	limit  int     // most tokens of prompt and answer together, per choice
 	seed   uint64
 
-	tenant       string
+	tenant    string
+	objective haiku.Objective
+	arrived
 	adapter      AdapterID // 0 for none
 	adapterScale float32
 
@@ -87,6 +89,7 @@ func newSequences(j *job) {
 	}
 	lead := j.lead()
 	lead.Root = schedule.Root(j.tenant, uint64(j.adapter), j.adapterScale)
+	lead.Priority = j.objective.Priority
 	lead.Tenant, lead.Limit, lead.Alone = j.tenant, j.limit, j.embeds
 	lead.Tokens = append(make([]int32, 0, min(j.limit, len(j.prompt)+64)), j.prompt...)
 }

@@ -3,6 +3,7 @@ package infer
 import (
 	"time"
 
+	"github.com/intelliparadigm/haiku/batch"
 	"github.com/intelliparadigm/haiku/internal/schedule"
 )
 
@@ -77,20 +78,22 @@ func (c *clock) lap() time.Duration {
 }
 
 // computed accounts for a step that has just ended.
-func (c *clock) computed(step []Item, members []*sequence) {
-	prompts := 0
+func (c *clock) computed(step []Item, members []*sequence) batch.Step {
+	prompts, done := 0, batch.Step{Duration: c.lap()}
 	for i := range step {
 		if n := len(step[i].Tokens); members[i].Decodes() {
-			c.use.DecodeTokens += n
+			done.DecodeTokens += n
 		} else {
-			c.use.PrefillTokens += n
+			done.PrefillTokens += n
 			prompts++
 		}
 	}
+	c.use.DecodeTokens += done.DecodeTokens
+	c.use.PrefillTokens += done.PrefillTokens
 	c.use.Steps++
 	c.use.Items += len(step)
 	c.use.LargestBatch = max(c.use.LargestBatch, len(step))
-	switch d := c.lap(); prompts {
+	switch d := done.Duration; prompts {
 	case 0:
 		c.use.Decode += d
 	case len(step):
@@ -98,6 +101,7 @@ func (c *clock) computed(step []Item, members []*sequence) {
 	default:
 		c.use.Mixed += d
 	}
+	return done
 }
 
 // publish makes what the loop counts visible. The caller holds mu.
@@ -107,4 +111,5 @@ func (e *Engine) publish(counts schedule.Counts) {
 		Preempted: counts.Preempted, PromptTokens: counts.PromptTokens, ReusedTokens: counts.ReusedTokens,
 		Use: e.clock.use,
 	}
+	e.weigh(counts.IdleBlocks)
 }

@@ -71,9 +71,10 @@ func (e *Engine) beginStep() (ctx context.Context, wanted bool) {
 }
 
 func (e *Engine) endStep() {
-	e.clock.computed(e.batch.Items, e.members)
+	step := e.clock.computed(e.batch.Items, e.members)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.admission.Observe(step)
 	e.publish(e.plan.Counts())
 	for _, s := range e.members {
 		s.job.stepping = false
