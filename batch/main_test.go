@@ -7,3 +7,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// raceEnabled is set when the race detector, which allocates, is compiled in.
+var raceEnabled bool
