@@ -133,14 +133,17 @@ func TestAPreferredSizeStartsAtOnceAndCutsTheQueue(t *testing.T) {
 		for i := range 15 {
 			outs = append(outs, submit(t.Context(), b, i, Call{}))
 		}
-		time.Sleep(time.Minute)
-		require.Len(t, seen, 2)
-		require.Len(t, seen[0], 4)
-		require.Len(t, seen[1], 8)
-		for _, out := range outs {
-			<-out
+		for i, out := range outs {
+			took := time.Second // four start at once, and eight of the rest when the worker is idle again
+			if i >= 4 {
+				took = 2 * time.Second
+			}
+			if i >= 12 {
+				took = time.Hour + time.Second
+			}
+			require.Equal(t, took, (<-out).took, "request %d", i)
 		}
-		require.Len(t, seen[2], 3, "the rest at MaxDelay")
+		require.Len(t, seen, 3)
 	})
 }
 
@@ -227,9 +230,11 @@ func TestTheWindowEndsBeforeADeadline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := open(t, double(0, 10*time.Millisecond), Options{Fixed: true, MaxDelay: time.Second})
 		<-submit(t.Context(), b, 0, Call{})
-		for range 200 { // the first call deviated from an unknown cost
+		b.mu.Lock()
+		for range 200 {
 			b.cost.Observe(1, 10*time.Millisecond)
 		}
+		b.mu.Unlock()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		got := <-submit(ctx, b, 1, Call{})

@@ -41,7 +41,8 @@ func TestRandomSchedules(t *testing.T) {
 // schedule is one run, and what was seen in it.
 type schedule struct {
 	t       *testing.T
-	rand    *rand.Rand
+	rand    *rand.Rand // of the arrivals
+	noise   *rand.Rand // of the calls, under mu
 	options Options
 	faults  bool
 	b       *DynamicBatcher[int, int]
@@ -65,9 +66,9 @@ type fate struct {
 
 func newSchedule(t *testing.T, seed uint64) *schedule {
 	r := rand.New(rand.NewPCG(seed, 4))
-	s := &schedule{t: t, rand: r, faults: r.IntN(3) == 0}
+	s := &schedule{t: t, rand: r, noise: rand.New(rand.NewPCG(seed, 5)), faults: r.IntN(3) == 0}
 	s.options = Options{
-		MaxDelay:       time.Duration(r.IntN(20)-2) * time.Millisecond,
+		MaxDelay:       time.Duration(r.IntN(20)-2)*time.Millisecond - 1, // never 0, the default
 		MaxBatchSize:   1 + r.IntN(20),
 		Fixed:          r.IntN(4) == 0,
 		Workers:        1 + r.IntN(3),
@@ -153,7 +154,7 @@ func (s *schedule) compute(_ context.Context, reqs []int) ([]Result[int], error)
 	s.enter(reqs)
 	defer s.exit()
 	s.mu.Lock()
-	took := time.Duration(len(reqs))*100*time.Microsecond + 2*time.Millisecond + time.Duration(s.rand.IntN(1000))*time.Microsecond
+	took := time.Duration(len(reqs))*100*time.Microsecond + 2*time.Millisecond + time.Duration(s.noise.IntN(1000))*time.Microsecond
 	s.mu.Unlock()
 	time.Sleep(took)
 	results := make([]Result[int], len(reqs))
