@@ -4,7 +4,7 @@
 // in one run on one machine. Quote the ratios, not the times.
 //
 //	go run ./bench                # all tables
-//	go run ./bench -run token     # one of: token, streams, cpu, load, long, adapters, tokenizer, http
+//	go run ./bench -run token     # one of: token, streams, cpu, load, long, adapters, tokenizer, window, http
 //
 // Tables that need a second process start this program again as a client, so
 // that the client's work is not counted as the server's.
@@ -29,6 +29,7 @@ var tables = []struct {
 	{"long", "Decode and prefill at a context of 4096 tokens, 2 threads (tokens per second)", longTable},
 	{"adapters", "Decode of 16 sequences with low-rank adapters of rank 16, 2 threads (tokens per second)", adapterTable},
 	{"tokenizer", "Tokenizers (MB/s, one thread)", tokenizerTable},
+	{"window", "Batching windows: fixed and adaptive ones against an oracle", windowTable},
 	{"http", "Tokens per second through the HTTP stream as a share of those inside the engine", httpTable},
 }
 
@@ -37,6 +38,8 @@ type settings struct {
 	rounds  int    // how often each variant is measured; medians are printed
 	quick   bool   // smaller sizes, for a first look
 	modelAt string // where the synthetic model is kept between runs; empty for a temporary file
+	plots   string // folder for SVG plots; empty for none
+	azure   string // CSV file with arrivals
 }
 
 func main() {
@@ -48,6 +51,8 @@ func main() {
 	flag.IntVar(&s.rounds, "rounds", 7, "measurements of each variant")
 	flag.BoolVar(&s.quick, "quick", false, "smaller sizes, for a first look")
 	flag.StringVar(&s.modelAt, "synthetic", "", "`file` to keep the synthetic model in between runs")
+	flag.StringVar(&s.plots, "plots", "", "`folder` to write SVG plots to")
+	flag.StringVar(&s.azure, "azure", "../shared/data/traces/azure_llm_conv.csv", "`file` with the Azure LLM inference trace")
 	flag.Parse()
 	selected, err := regexp.Compile(*run)
 	exit(err)
