@@ -1,5 +1,3 @@
-// Package batch decides what an inference engine computes together, and what
-// it takes on at all.
 package batch
 
 import (

@@ -37,12 +37,12 @@ func (b *DynamicBatcher[Req, Resp]) advance(now time.Duration) (until time.Durat
 	}
 }
 
-func (b *DynamicBatcher[Req, Resp]) decide(now time.Duration) Decision {
+func (b *DynamicBatcher[Req, Resp]) decide(now time.Duration) Verdict {
 	if b.queue.size == 0 || len(b.idle) == 0 {
-		return Decision{}
+		return Verdict{}
 	}
 	if b.closing { // nobody else will come
-		return Decision{Size: min(b.queue.size, b.options.MaxBatchSize)}
+		return Verdict{Size: min(b.queue.size, b.options.MaxBatchSize)}
 	}
 	s := State{Waiting: b.queue.size, IdleWorkers: len(b.idle), Arrivals: &b.arrivals, Cost: &b.cost}
 	if s.Waiting < b.options.MaxBatchSize { // otherwise no time matters

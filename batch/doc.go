@@ -14,5 +14,8 @@
 // The batcher around it is a lock, one goroutine that waits for the clock, and
 // the workers.
 //
+// [Admission] is the other decision that belongs before any work: whether to take
+// a request on at all, from the time to first token that its backlog predicts.
+//
 // The package imports the standard library only.
 package batch

@@ -67,30 +67,30 @@ type State struct {
 	Cost        *Cost         // the calls so far; nil as long as nothing is known
 }
 
-// Decision is either a batch of Size requests that starts now or, if Size is
+// Verdict is either a batch of Size requests that starts now or, if Size is
 // zero, the time until which nothing happens unless a request arrives, leaves,
 // or a worker becomes idle. Until is zero if only such an event can help.
-type Decision struct {
+type Verdict struct {
 	Size  int
 	Until time.Duration
 }
 
 // Decide returns what to do at the time now. It changes nothing.
-func (w *Window) Decide(now time.Duration, s State) Decision {
+func (w *Window) Decide(now time.Duration, s State) Verdict {
 	if s.Waiting == 0 || s.IdleWorkers == 0 {
-		return Decision{}
+		return Verdict{}
 	}
 	if size := w.complete(s.Waiting); size > 0 {
-		return Decision{Size: size}
+		return Verdict{Size: size}
 	}
 	until := w.bound(s)
 	if until > now && !w.Fixed {
 		until = min(until, worthwhile(now, s))
 	}
 	if until <= now {
-		return Decision{Size: s.Waiting}
+		return Verdict{Size: s.Waiting}
 	}
-	return Decision{Until: until}
+	return Verdict{Until: until}
 }
 
 // complete returns the size of a batch that has nothing to wait for, or 0.

@@ -4,7 +4,8 @@
 // in one run on one machine. Quote the ratios, not the times.
 //
 //	go run ./bench                # all tables
-//	go run ./bench -run token     # one of: token, streams, cpu, load, long, adapters, tokenizer, window, http
+//	go run ./bench -run token     # one of: token, streams, cpu, load, long, adapters, tokenizer, window, busy, chunked, overload,
+//	                              # prefix, decision, http
 //
 // Tables that need a second process start this program again as a client, so
 // that the client's work is not counted as the server's.
@@ -14,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 )
 
@@ -30,16 +32,33 @@ var tables = []struct {
 	{"adapters", "Decode of 16 sequences with low-rank adapters of rank 16, 2 threads (tokens per second)", adapterTable},
 	{"tokenizer", "Tokenizers (MB/s, one thread)", tokenizerTable},
 	{"window", "Batching windows: fixed and adaptive ones against an oracle", windowTable},
+	{"busy", "Device use on the Azure trace at saturating load", busyTable},
+	{"chunked", "Long prompts among decodes, with chunked prefill and without", chunkedTable},
+	{"overload", "Goodput under overload, with admission and without", overloadTable},
+	{"prefix", "Prefix cache by size, on the Mooncake trace", prefixTable},
+	{"decision", "The scheduler's own cost", decisionTable},
 	{"http", "Tokens per second through the HTTP stream as a share of those inside the engine", httpTable},
 }
 
 // settings are the flags that tables look at.
 type settings struct {
-	rounds  int    // how often each variant is measured; medians are printed
-	quick   bool   // smaller sizes, for a first look
-	modelAt string // where the synthetic model is kept between runs; empty for a temporary file
-	plots   string // folder for SVG plots; empty for none
-	azure   string // CSV file with arrivals
+	rounds   int    // how often each variant is measured; medians are printed
+	quick    bool   // smaller sizes, for a first look
+	modelAt  string // where the synthetic model is kept between runs; empty for a temporary file
+	plots    string // folder for SVG plots; empty for none
+	azure    string // CSV file with arrivals
+	mooncake string // JSON lines with the hashes of prompts' blocks
+}
+
+// plot draws a chart where plots are wanted.
+func (s settings) plot(name string, c chart) error {
+	if s.plots == "" {
+		return nil
+	}
+	if err := os.MkdirAll(s.plots, 0o755); err != nil {
+		return err
+	}
+	return c.write(filepath.Join(s.plots, name+".svg"))
 }
 
 func main() {
@@ -53,6 +72,7 @@ func main() {
 	flag.StringVar(&s.modelAt, "synthetic", "", "`file` to keep the synthetic model in between runs")
 	flag.StringVar(&s.plots, "plots", "", "`folder` to write SVG plots to")
 	flag.StringVar(&s.azure, "azure", "../shared/data/traces/azure_llm_conv.csv", "`file` with the Azure LLM inference trace")
+	flag.StringVar(&s.mooncake, "mooncake", "../shared/data/traces/mooncake_conversation_trace.jsonl", "`file` with the Mooncake conversation trace")
 	flag.Parse()
 	selected, err := regexp.Compile(*run)
 	exit(err)
