@@ -45,6 +45,8 @@ const (
 	KVF32
 	// KVQ8_0 takes 34 bytes for 32 elements of a head, whose length must be a
 	// multiple of 32.
+	//
+	//lint:ignore ST1003 the name is GGUF's
 	KVQ8_0
 )
 

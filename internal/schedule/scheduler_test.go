@@ -20,7 +20,6 @@ type world struct {
 	now     time.Time
 	live    map[*Seq]bool
 	eos     func(q *Seq) bool
-	last    map[*Seq]int // the step in which a sequence got on last
 	step    int
 	waiting map[*Seq]bool // paused
 }

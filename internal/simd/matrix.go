@@ -7,18 +7,21 @@ type Format uint8
 
 // The formats, each in GGUF's own layout save the last, which no file has.
 const (
-	F32    Format = iota // little-endian float32
-	F16                  // little-endian binary16
-	BF16                 // the upper half of a little-endian float32
-	Q8_0                 // blocks of 32: scale, 32 × int8
-	Q4_0                 // blocks of 32: scale, 32 × 4 bits, offset 8
-	Q4_1                 // blocks of 32: scale, least, 32 × 4 bits
-	Q5_0                 // blocks of 32: scale, 32 × 5 bits, offset 16
-	Q5_1                 // blocks of 32: scale, least, 32 × 5 bits
-	Q4_K                 // blocks of 256: two scales, 8 × 6 bits of scale and of least, 256 × 4 bits
-	Q5_K                 // blocks of 256: two scales, 8 × 6 bits of scale and of least, 256 × 5 bits
-	Q6_K                 // blocks of 256: 256 × 6 bits, offset 32, 16 × 8 bits of scale, scale
-	F8E4M3               // blocks of 128, the last of a row shorter: float32 scale, E4M3 values
+	F32  Format = iota // little-endian float32
+	F16                // little-endian binary16
+	BF16               // the upper half of a little-endian float32
+	Q8_0               // blocks of 32: scale, 32 × int8
+	Q4_0               // blocks of 32: scale, 32 × 4 bits, offset 8
+	Q4_1               // blocks of 32: scale, least, 32 × 4 bits
+	Q5_0               // blocks of 32: scale, 32 × 5 bits, offset 16
+	Q5_1               // blocks of 32: scale, least, 32 × 5 bits
+	//lint:ignore ST1003 the name is GGUF's
+	Q4_K // blocks of 256: two scales, 8 × 6 bits of scale and of least, 256 × 4 bits
+	//lint:ignore ST1003 the name is GGUF's
+	Q5_K // blocks of 256: two scales, 8 × 6 bits of scale and of least, 256 × 5 bits
+	//lint:ignore ST1003 the name is GGUF's
+	Q6_K   // blocks of 256: 256 × 6 bits, offset 32, 16 × 8 bits of scale, scale
+	F8E4M3 // blocks of 128, the last of a row shorter: float32 scale, E4M3 values
 )
 
 // smallBlock is the number of weights in a block of the formats without a K.
