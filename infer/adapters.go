@@ -38,10 +38,26 @@ type adapter struct {
 	created int64 // Unix seconds
 
 	// The rest is guarded by Engine.mu.
-	loading bool
+	state   adapterState
 	users   int  // requests that use it
 	removed bool // it is unloaded when the last of them ends
+
+	// Of those that are loaded when they are needed.
+	source  AdapterSource // nil for the others
+	bytes   int64         // taken of the budget
+	used    time.Time     // when it was used last
+	waiting []*job        // for the load under way
+	failure error         // of the last load
 }
+
+// adapterState says where an adapter is.
+type adapterState uint8
+
+const (
+	absent  adapterState = iota // known, and not on the device; its id is 0
+	loading                     // on its way
+	ready
+)
 
 // LoadAdapter reads the adapter at path, as [OpenAdapter] does, and adds it
 // under name.
@@ -62,25 +78,34 @@ func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
 // executor that knows none, [ErrClosed] once Shutdown or Close has begun, or come from the executor.
 // A failed load leaves nothing behind.
 func (e *Engine) AddAdapter(ctx context.Context, name string, file *AdapterFile) error {
-	exec, able := e.exec.(AdapterExecutor)
-	switch {
-	case !able:
-		return fmt.Errorf("infer: adapter %q: %w: executor %s applies none", name, ErrUnsupportedModel, e.spec.Name)
-	case file == nil || name == "" || len(name) > maxAdapterName || !utf8.ValidString(name):
-		return fmt.Errorf("%w: %.40q is no name for one, or there is no file", ErrAdapter, name)
+	if err := e.adaptable(name, file != nil); err != nil {
+		return err
 	}
 	a, err := e.reserve(name)
 	if err != nil {
 		return err
 	}
 	defer e.loads.Done()
-	err = loadAdapter(ctx, exec, a.id, file)
+	err = loadAdapter(ctx, e.exec.(AdapterExecutor), a.id, file)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	a.loading = false
-	if err != nil {
+	if a.state = ready; err != nil {
 		delete(e.adapters, name)
 		return fmt.Errorf("infer: adapter %q: %w", name, err)
+	}
+	return nil
+}
+
+// adaptable reports why there can be no adapter of this name.
+func (e *Engine) adaptable(name string, given bool) error {
+	if _, able := e.exec.(AdapterExecutor); !able {
+		return fmt.Errorf("infer: adapter %q: %w: executor %s applies none", name, ErrUnsupportedModel, e.spec.Name)
+	}
+	switch {
+	case !given:
+		return fmt.Errorf("%w: there is no file for %.40q", ErrAdapter, name)
+	case name == "" || len(name) > maxAdapterName || !utf8.ValidString(name):
+		return fmt.Errorf("%w: %.40q is no name for one", ErrAdapter, name)
 	}
 	return nil
 }
@@ -96,7 +121,7 @@ func (e *Engine) reserve(name string) (*adapter, error) {
 		return nil, fmt.Errorf("%w: the name %q is taken", ErrAdapter, name)
 	}
 	e.lastAdapter++
-	a := &adapter{name: name, id: e.lastAdapter, created: time.Now().Unix(), loading: true}
+	a := &adapter{name: name, id: e.lastAdapter, created: time.Now().Unix(), state: loading}
 	if e.adapters == nil {
 		e.adapters = make(map[string]*adapter)
 	}
@@ -122,13 +147,14 @@ func loadAdapter(ctx context.Context, exec AdapterExecutor, id AdapterID, file *
 func (e *Engine) RemoveAdapter(name string) error {
 	e.mu.Lock()
 	a := e.adapters[name]
-	if a == nil || a.loading {
+	if a == nil || a.state == loading {
 		e.mu.Unlock()
 		return fmt.Errorf("%w: there is none called %.40q", ErrAdapter, name)
 	}
 	delete(e.adapters, name)
 	a.removed = true
-	unload := a.users == 0 && e.beginUnload()
+	e.adapterBytes -= a.bytes
+	unload := a.state == ready && a.users == 0 && e.beginUnload()
 	e.mu.Unlock()
 	if unload {
 		e.unloadAdapter(a.id)
@@ -136,26 +162,31 @@ func (e *Engine) RemoveAdapter(name string) error {
 	return nil
 }
 
-// use returns the adapter that req asks for, nil for the model itself. It is
-// kept until done is called with it.
-func (e *Engine) use(req *haiku.Request) (*adapter, error) {
+// use returns the adapter that req asks for and its id, nil for the model itself.
+// One that is not loaded begins to load. It is kept until done is called with it.
+func (e *Engine) use(req *haiku.Request) (*adapter, AdapterID, error) {
 	if req.Model == "" || req.Model == e.opts.Name {
 		if req.AdapterScale != nil {
-			return nil, haiku.ErrInvalidRequest.With("adapter_scale", "adapter_scale needs an adapter as the model")
+			return nil, 0, haiku.ErrInvalidRequest.With("adapter_scale", "adapter_scale needs an adapter as the model")
 		}
-		return nil, nil
+		return nil, 0, nil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	a := e.adapters[req.Model]
-	if a == nil || a.loading {
-		return nil, haiku.ModelNotFound(req.Model)
+	if a == nil || (a.state != ready && a.source == nil) {
+		return nil, 0, haiku.ModelNotFound(req.Model)
 	}
 	if s := req.AdapterScale; s != nil && !(math.Abs(*s) <= maxAdapterScale) {
-		return nil, haiku.ErrInvalidRequest.With("adapter_scale", "adapter_scale must lie from -%d to %d", maxAdapterScale, maxAdapterScale)
+		return nil, 0, haiku.ErrInvalidRequest.With("adapter_scale", "adapter_scale must lie from -%d to %d", maxAdapterScale, maxAdapterScale)
+	}
+	if a.state == absent {
+		if err := e.fetch(a); err != nil {
+			return nil, 0, err
+		}
 	}
 	a.users++
-	return a, nil
+	return a, a.id, nil
 }
 
 // done ends the use of an adapter, or of none.
@@ -164,8 +195,8 @@ func (e *Engine) done(a *adapter) {
 		return
 	}
 	e.mu.Lock()
-	a.users--
-	unload := a.users == 0 && a.removed && e.beginUnload()
+	e.letGo(a)
+	unload := a.users == 0 && a.removed && a.state == ready && e.beginUnload()
 	e.mu.Unlock()
 	if unload {
 		e.unloadAdapter(a.id)
@@ -201,7 +232,7 @@ func (e *Engine) Models() []haiku.ModelInfo {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for name, a := range e.adapters {
-		if !a.loading {
+		if a.state == ready || a.source != nil {
 			info := base
 			info.ID, info.Parent, info.Created = name, base.ID, a.created
 			list = append(list, info)

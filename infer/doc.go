@@ -18,10 +18,13 @@
 // # The life of a request
 //
 // Engine.Generate, on the stream's own goroutine, renders and tokenises the
-// prompt and puts a job into the queue. The engine's loop admits it when there
-// is a place in the batch and KV memory for all it may need, computes its
-// prompt in chunks among the others' tokens, samples a token after each step
-// and pushes it into the stream's ring. A sequence whose ring is full leaves
-// the batch until its reader has caught up. When the request's context ends,
+// prompt, hashes its blocks, and puts a job into the queue, unless its first
+// token would be later than its objective says. The adapter it asks for loads
+// meanwhile. The engine's loop admits the job when there is a place in the batch
+// and KV memory for what it is expected to need, begins where the prefix cache
+// ends, computes its prompt in chunks among the others' tokens, samples a token
+// after each step and pushes it into the stream's ring. A sequence whose ring is
+// full leaves the batch until its reader has caught up; when memory runs out,
+// the lowest in rank is computed again later. When the request's context ends,
 // the sequence is dropped before the next step.
 package infer

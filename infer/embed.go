@@ -25,7 +25,7 @@ func (e *Engine) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (*haiku
 	case req.Dimensions != 0 && req.Dimensions != size:
 		return nil, haiku.ErrInvalidRequest.With("dimensions", "this model's embeddings have %d dimensions, not %d", size, req.Dimensions)
 	}
-	a, err := e.use(&haiku.Request{Model: req.Model})
+	a, id, err := e.use(&haiku.Request{Model: req.Model})
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (e *Engine) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (*haiku
 			return nil, err
 		}
 		if a != nil {
-			jobs[i].adapter, jobs[i].adapterScale = a.id, 1
+			jobs[i].adapter, jobs[i].adapterScale, jobs[i].wants = id, 1, a
 		}
 	}
 	if err := e.enter(jobs[0]); err != nil {

@@ -30,6 +30,9 @@ type Options struct {
 	// MaxQueuedTokens bounds the prompts of those that wait likewise, together;
 	// 0 means no bound.
 	MaxQueuedTokens int
+	// AdapterBytes bounds the memory of the adapters that are loaded when they
+	// are needed, see Engine.OfferAdapter; 0 means no bound.
+	AdapterBytes int64
 	// QueueTimeout is how long a request may wait for its first step until it is
 	// refused with haiku.ErrTooBusy; 0 means for ever. One that would miss its
 	// own objective is refused as it comes.
@@ -69,9 +72,14 @@ type Engine struct {
 	admission batch.Admission
 	load      batch.Backlog // what runs, as the loop last weighed it
 
-	adapters    map[string]*adapter // those being loaded too
-	lastAdapter AdapterID
-	loads       sync.WaitGroup // loading and unloading of adapters, begun before Close
+	adapters     map[string]*adapter // those being loaded too
+	lastAdapter  AdapterID
+	adapterBytes int64         // of the budget, taken
+	released     chan struct{} // closed, and made anew, when an adapter has no user left
+	freed        []*job        // those whose adapters have come, for the loop
+	loadCtx      context.Context
+	stopLoads    context.CancelFunc
+	loads        sync.WaitGroup // loading and unloading of adapters, begun before Close
 
 	stepCtx context.Context
 	cancel  context.CancelFunc // of stepCtx
@@ -106,14 +114,16 @@ func New(exec Executor, text Text, opts Options) (*Engine, error) {
 	}
 	e := &Engine{
 		exec: exec, spec: spec, opts: opts.withDefaults(spec), text: prompter,
-		unload:  func() error { return nil },
-		queued:  make(map[*job]bool),
-		idle:    make(chan struct{}),
-		wake:    make(chan struct{}, 1),
-		stopped: make(chan struct{}),
+		unload:   func() error { return nil },
+		queued:   make(map[*job]bool),
+		released: make(chan struct{}),
+		idle:     make(chan struct{}),
+		wake:     make(chan struct{}, 1),
+		stopped:  make(chan struct{}),
 	}
 	e.admission.MaxQueuedRequests, e.admission.MaxQueuedTokens = e.opts.MaxQueued, e.opts.MaxQueuedTokens
 	e.loopState = newLoopState(spec, &e.opts)
+	e.loadCtx, e.stopLoads = context.WithCancel(context.Background())
 	e.stepCtx, e.cancel = context.WithCancel(context.Background())
 	go e.loop()
 	return e, nil
@@ -165,7 +175,7 @@ func (e *Engine) StreamMemory() haiku.Memory {
 // Generate answers req. Prompts are made on the caller's goroutine; the rest
 // happens in the loop. See [haiku.Model] for the contract.
 func (e *Engine) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
-	a, err := e.use(req)
+	a, id, err := e.use(req)
 	if err != nil {
 		return err
 	}
@@ -175,7 +185,7 @@ func (e *Engine) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku
 		return err
 	}
 	if a != nil {
-		j.adapter, j.adapterScale = a.id, 1
+		j.adapter, j.adapterScale, j.wants = id, 1, a
 		if s := req.AdapterScale; s != nil {
 			j.adapterScale = float32(*s)
 		}
@@ -272,6 +282,9 @@ func (e *Engine) submit(j *job) error {
 			return err
 		}
 	}
+	if err := e.await(j); err != nil {
+		return err
+	}
 	e.queued[j] = true
 	e.inbox = append(e.inbox, j)
 	e.active++
@@ -286,9 +299,7 @@ func (e *Engine) abandon(j *job) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if j.stage == waiting {
-		e.complete(j, j.ctx.Err())
-		e.gone = append(e.gone, j)
-		e.poke()
+		e.drop(j, j.ctx.Err())
 		return
 	}
 	if j.stepping {
@@ -297,6 +308,16 @@ func (e *Engine) abandon(j *job) {
 			e.cancel()
 		}
 	}
+	e.poke()
+}
+
+// drop ends a job that waits. The caller holds mu.
+func (e *Engine) drop(j *job, err error) {
+	if j.stage != waiting {
+		return
+	}
+	e.complete(j, err)
+	e.gone = append(e.gone, j)
 	e.poke()
 }
 
@@ -362,6 +383,7 @@ func (e *Engine) Close() error {
 		}
 		e.life = killed
 		e.cancel()
+		e.stopLoads()
 		e.mu.Unlock()
 		e.poke()
 		<-e.stopped

@@ -133,19 +133,23 @@ func (e *Engine) settle() {
 	for _, j := range e.inbox {
 		if j.stage == waiting {
 			lead := j.lead()
-			lead.Deadline = j.deadline
+			lead.Deadline, lead.Held = j.deadline, j.held
 			if e.opts.QueueTimeout > 0 {
 				lead.Expiry = j.at.Add(e.opts.QueueTimeout)
 			}
 			e.plan.Add(&lead.Seq, j.at)
 		}
 	}
+	for _, j := range e.freed {
+		e.plan.Free(&j.lead().Seq)
+	}
 	for _, j := range e.gone {
 		e.plan.Remove(&j.lead().Seq)
 	}
 	clear(e.inbox)
+	clear(e.freed)
 	clear(e.gone)
-	e.inbox, e.gone = e.inbox[:0], e.gone[:0]
+	e.inbox, e.freed, e.gone = e.inbox[:0], e.freed[:0], e.gone[:0]
 	e.mu.Unlock()
 	e.visit = append(e.visit[:0], e.running...) // running changes on the way
 	for _, s := range e.visit {
@@ -216,12 +220,7 @@ func (e *Engine) start(step *schedule.Step) {
 }
 
 // join counts a sequence among those that run.
-func (e *Engine) join(s *sequence) {
-	e.running = append(e.running, s)
-	if s.job.req != nil {
-		s.sampler = newSampler(s.job.req.Sampling, s.job.seed, s.choice, s.job.prompt)
-	}
-}
+func (e *Engine) join(s *sequence) { e.running = append(e.running, s) }
 
 func (e *Engine) logitsRow(i int) []float32 {
 	if i == len(e.logits) {

@@ -21,7 +21,8 @@ type job struct {
 	tenant    string
 	objective haiku.Objective
 	arrived
-	adapter      AdapterID // 0 for none
+	wants        *adapter  // nil for none
+	adapter      AdapterID // its id, 0 for none
 	adapterScale float32
 
 	// embeds says that it is an embedding, which has neither w nor req, and is
@@ -33,6 +34,7 @@ type job struct {
 
 	// Guarded by Engine.mu.
 	stage    jobStage
+	held     bool // waits for its adapter
 	stepping bool // alive in the step that runs now
 
 	// The loop's own while the job runs, Generate's after done is closed.
@@ -81,6 +83,9 @@ type sequence struct {
 func newSequences(j *job) {
 	for choice := range j.open {
 		s := &sequence{job: j, choice: choice}
+		if j.req != nil {
+			s.sampler = newSampler(j.req.Sampling, j.seed, choice, j.prompt)
+		}
 		s.Owner = s
 		j.seqs = append(j.seqs, s)
 		if choice > 0 {

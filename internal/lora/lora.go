@@ -50,6 +50,14 @@ type File struct {
 	Pairs []Pair
 }
 
+// Bytes is the size of all matrices.
+func (f *File) Bytes() (bytes int64) {
+	for i := range f.Pairs {
+		bytes += 4 * int64(len(f.Pairs[i].A)+len(f.Pairs[i].B))
+	}
+	return bytes
+}
+
 // Open reads a GGUF file, a safetensors file with its adapter_config.json
 // beside it, or a directory that PEFT has written. It keeps nothing open.
 // Errors match [ErrFormat] or come from the system.
