@@ -3,14 +3,14 @@
 package main
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"time"
+
+	"github.com/intelliparadigm/haiku/haikutest"
 )
 
 // source makes count arrivals at a mean rate per second, or fewer if it has no
@@ -87,35 +87,25 @@ func volleys(r *rand.Rand, count int, rate float64) ([]time.Duration, error) {
 // errNoTrace says that there is no trace to replay.
 var errNoTrace = errors.New("left out: no trace, see -azure")
 
-// azure replays the arrival times of a trace of Azure's LLM inference service
-// (a CSV file whose first column is a time), stretched to the rate.
+// azure replays the arrival times of a trace of Azure's LLM inference service,
+// stretched to the rate.
 func azure(path string, count int, rate float64) ([]time.Duration, error) {
-	f, err := os.Open(path)
+	visits, err := trace(path, haikutest.ReadAzure)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %w", errNoTrace, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
-	if err != nil || len(rows) < 3 {
-		return nil, fmt.Errorf("%s: %d rows, %w", path, len(rows), err)
+	times := make([]time.Duration, len(visits))
+	for i, v := range visits {
+		times[i] = v.At
 	}
-	times := make([]time.Time, 0, len(rows))
-	for _, row := range rows[1:] {
-		at, err := time.Parse("2006-01-02 15:04:05.999999999", row[0])
-		if err != nil {
-			return nil, err
-		}
-		times = append(times, at)
-	}
-	slices.SortFunc(times, time.Time.Compare)
 	times = times[:min(count, len(times))]
-	stretch := float64(len(times)) / rate / times[len(times)-1].Sub(times[0]).Seconds()
+	stretch := float64(len(times)) / rate / times[len(times)-1].Seconds()
 	arrivals := make([]time.Duration, len(times))
 	for i, at := range times {
-		arrivals[i] = time.Duration(float64(at.Sub(times[0])) * stretch)
+		arrivals[i] = time.Duration(float64(at) * stretch)
 	}
 	return arrivals, nil
 }

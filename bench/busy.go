@@ -4,12 +4,11 @@ package main
 
 import (
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,15 +18,12 @@ import (
 	"github.com/intelliparadigm/haiku/infer"
 )
 
-// size is what one request of a trace asks of the device, in tokens.
-type size struct{ prompt, output int }
-
 // busyTable keeps a device saturated with requests of the Azure trace, on the
 // real engine in real time, and counts how long the device computes. Static
 // batching, beside it, fills all places, and fills them again when the last of
 // them is free.
 func busyTable(s settings) error {
-	sizes, err := azureSizes(s.azure)
+	visits, err := trace(s.azure, haikutest.ReadAzure)
 	if errors.Is(err, fs.ErrNotExist) {
 		fmt.Printf("left out: the trace is not at %s\n", s.azure)
 		return nil
@@ -35,42 +31,55 @@ func busyTable(s settings) error {
 	if err != nil {
 		return err
 	}
-	const places = 64
-	span := 20 * time.Second
+	span := 10 * time.Second
 	if s.quick {
-		span = 4 * time.Second
+		span = 3 * time.Second
 	}
-	fmt.Printf("A fake device of 8 ms a step, 20 µs a prompt token, 50 µs a decode; %d places, requests of the Azure trace as fast as they are taken, %v each.\n\n", places, span)
-	fmt.Println("| batching | device busy | engine between steps | no work | places used | tokens/s | of static |")
-	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-	static, err := saturate(sizes, places, span, true)
-	if err != nil {
-		return err
+	fmt.Printf("A fake device of 8 ms a step, 20 µs a prompt token, 50 µs a decode; requests of the Azure trace as fast as they are taken, %v each.\n\n", span)
+	fmt.Println("| places | batching | device busy | engine between steps | no work | places used | tokens/s | of static |")
+	fmt.Println("| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+	plot := chart{title: "Device use on the Azure trace", xLabel: "places", yLabel: "share of the time, or of the places"}
+	plot.series = []series{{name: "device busy"}, {name: "places used"}, {name: "places, static"}}
+	for _, places := range []int{8, 16, 32, 64} {
+		static, err := saturate(visits, places, span, true)
+		if err != nil {
+			return err
+		}
+		continuous, err := saturate(visits, places, span, false)
+		if err != nil {
+			return err
+		}
+		printUse("static", static, static, places)
+		printUse("continuous", continuous, static, places)
+		for i, y := range []float64{busyShare(continuous), used(continuous, places), used(static, places)} {
+			plot.series[i].x, plot.series[i].y = append(plot.series[i].x, float64(places)), append(plot.series[i].y, y)
+		}
 	}
-	continuous, err := saturate(sizes, places, span, false)
-	if err != nil {
-		return err
-	}
-	for _, row := range []struct {
-		name string
-		use  infer.Use
-	}{{"static", static}, {"continuous", continuous}} {
-		u := row.use
-		all := float64(u.Busy() + u.Host + u.Idle)
-		fmt.Printf("| %s | %.1f%% | %.1f%% | %.1f%% | %.0f%% | %.0f | %.2f× |\n", row.name, 100*float64(u.Busy())/all, 100*float64(u.Host)/all, 100*float64(u.Idle)/all,
-			100*float64(u.Items)/float64(u.Steps*places), rate(u), rate(u)/rate(static))
-	}
-	return nil
+	return s.plot("busy", plot)
 }
+
+func printUse(name string, u, static infer.Use, places int) {
+	all := whole(u)
+	fmt.Printf("| %d | %s | %.1f%% | %.1f%% | %.1f%% | %.0f%% | %.0f | %.2f× |\n", places, name, 100*busyShare(u), 100*u.Host.Seconds()/all, 100*u.Idle.Seconds()/all,
+		100*used(u, places), rate(u), rate(u)/rate(static))
+}
+
+// whole is all the time that was counted, in seconds.
+func whole(u infer.Use) float64 { return (u.Busy() + u.Host + u.Idle).Seconds() }
+
+func busyShare(u infer.Use) float64 { return u.Busy().Seconds() / whole(u) }
+
+// used is the share of the places that steps had items for.
+func used(u infer.Use, places int) float64 { return float64(u.Items) / float64(u.Steps*places) }
 
 // rate is how many tokens are decoded in a second.
 func rate(u infer.Use) float64 {
-	return float64(u.DecodeTokens) / (u.Busy() + u.Host + u.Idle).Seconds()
+	return float64(u.DecodeTokens) / whole(u)
 }
 
 // saturate serves requests for a time and returns how the device was used, from
 // when all places were taken for the first time.
-func saturate(sizes []size, places int, span time.Duration, static bool) (infer.Use, error) {
+func saturate(visits []haikutest.Visit, places int, span time.Duration, static bool) (infer.Use, error) {
 	exec := haikutest.New(haikutest.Config{
 		ContextTokens: 16384, Blocks: plentyOfBlocks,
 		Costs: haikutest.Costs{Step: gpu.step, PrefillToken: gpu.prefillToken, DecodeSequence: gpu.decode},
@@ -85,11 +94,7 @@ func saturate(sizes []size, places int, span time.Duration, static bool) (infer.
 	var number atomic.Int64
 	one := func() {
 		n := int(number.Add(1))
-		z := sizes[n%len(sizes)]
-		req := &haiku.Request{PromptTokens: newVisit(0, 0, z.prompt, 1).prompt, MaxTokens: z.output}
-		for i := range req.PromptTokens { // different from the first block on
-			req.PromptTokens[i] = int32(3 + (n>>(i%24)+i)%256)
-		}
+		req := visits[n%len(visits)].Request(n)
 		for range haiku.NewStream(ctx, engine, req).Tokens() {
 		}
 	}
@@ -130,28 +135,12 @@ func saturate(sizes []size, places int, span time.Duration, static bool) (infer.
 	return after, nil
 }
 
-// azureSizes reads the tokens of each request's prompt and answer.
-func azureSizes(path string) ([]size, error) {
+// trace reads a file of recorded requests.
+func trace(path string, read func(io.Reader) ([]haikutest.Visit, error)) ([]haikutest.Visit, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	rows, err := csv.NewReader(file).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	var list []size
-	for i, row := range rows[min(1, len(rows)):] {
-		prompt, errPrompt := strconv.Atoi(row[1])
-		output, errOutput := strconv.Atoi(row[2])
-		if errPrompt != nil || errOutput != nil || prompt < 1 || output < 1 {
-			return nil, fmt.Errorf("%s: request %d is not a pair of token counts", path, i)
-		}
-		list = append(list, size{prompt, output})
-	}
-	if len(list) == 0 {
-		return nil, fmt.Errorf("%s: no requests", path)
-	}
-	return list, nil
+	return read(file)
 }

@@ -3,18 +3,16 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/intelliparadigm/haiku/batch"
+	"github.com/intelliparadigm/haiku/haikutest"
 	"github.com/intelliparadigm/haiku/internal/schedule"
 )
 
@@ -33,6 +31,8 @@ func chunkedTable(s settings) error {
 	if s.quick {
 		span = time.Minute
 	}
+	plot := chart{title: "Prompts of 4,096 tokens among chats", xLabel: "prompt tokens in a step, at most", yLabel: "ms"}
+	plot.series = []series{{name: "first token of chats, p99"}, {name: "gap between tokens, p99"}}
 	for _, c := range []struct {
 		name   string
 		budget int
@@ -49,8 +49,12 @@ func chunkedTable(s settings) error {
 		sim.run(all)
 		fmt.Printf("| %s | %s | %s | %s | %s | %s | %s | %s |\n", c.name, quantile(first(chats), 0.5), quantile(first(chats), 0.99),
 			quantile(first(long), 0.5), quantile(first(long), 0.99), quantile(gaps(all), 0.5), quantile(gaps(all), 0.99), quantile(gaps(all), 1))
+		for i, list := range [][]time.Duration{first(chats), gaps(all)} {
+			plot.series[i].x = append(plot.series[i].x, float64(min(c.budget, 4096)))
+			plot.series[i].y = append(plot.series[i].y, millis(percentile(list, 0.99)))
+		}
 	}
-	return nil
+	return s.plot("chunked", plot)
 }
 
 func first(visits []*visit) (list []time.Duration) {
@@ -128,7 +132,7 @@ func overloadTable(s settings) error {
 // arrival, one request at a time: a block of the trace, of 512 tokens, is one
 // of the cache.
 func prefixTable(s settings) error {
-	requests, err := mooncake(s.mooncake)
+	requests, err := trace(s.mooncake, haikutest.ReadMooncake)
 	if errors.Is(err, fs.ErrNotExist) {
 		fmt.Printf("left out: the trace is not at %s\n", s.mooncake)
 		return nil
@@ -151,12 +155,16 @@ func prefixTable(s settings) error {
 	return s.plot("prefix", plot)
 }
 
-func prefixHits(requests [][]int32, blocks int) float64 {
+func prefixHits(requests []haikutest.Visit, blocks int) float64 {
 	plan := schedule.New(schedule.Config{BlockTokens: 1, Blocks: blocks, MaxSequences: 1, StepTokens: 1 << 20})
 	total := 0
-	for i, ids := range requests {
-		q := &schedule.Seq{Limit: len(ids) + 1, Tokens: append(slices.Clone(ids), int32(-1-i))} // and an end of its own
-		total += len(ids)
+	for i, v := range requests {
+		q := &schedule.Seq{Limit: len(v.Prefix) + 1}
+		for _, id := range v.Prefix {
+			q.Tokens = append(q.Tokens, int32(id))
+		}
+		q.Tokens = append(q.Tokens, int32(-1-i)) // an end of its own
+		total += len(v.Prefix)
 		plan.Add(q, time.Time{})
 		for len(q.Tokens) > q.Computed {
 			step := plan.Next(time.Time{})
@@ -169,31 +177,12 @@ func prefixHits(requests [][]int32, blocks int) float64 {
 	return float64(plan.Counts().ReusedTokens) / float64(total)
 }
 
-// mooncake reads the hashes of each request's blocks.
-func mooncake(path string) ([][]int32, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	var list [][]int32
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		var request struct {
-			Hashes []int32 `json:"hash_ids"`
-		}
-		if err := json.Unmarshal(lines.Bytes(), &request); err != nil {
-			return nil, fmt.Errorf("%s: request %d: %w", path, len(list), err)
-		}
-		list = append(list, request.Hashes)
-	}
-	return list, lines.Err()
-}
-
 // decisionTable measures what the scheduler itself costs in a step.
 func decisionTable(s settings) error {
 	fmt.Println("| sequences that decode | requests that wait | µs per step |")
 	fmt.Println("| ---: | ---: | ---: |")
+	plot := chart{title: "The scheduler's own cost", xLabel: "sequences that decode", yLabel: "µs per step"}
+	line := series{name: "nobody waits"}
 	for _, c := range []struct{ running, waiting int }{{16, 0}, {64, 0}, {256, 0}, {256, 100}, {256, 1000}} {
 		var best time.Duration
 		for range s.rounds {
@@ -202,8 +191,12 @@ func decisionTable(s settings) error {
 			}
 		}
 		fmt.Printf("| %d | %d | %.1f |\n", c.running, c.waiting, float64(best.Nanoseconds())/1000)
+		if c.waiting == 0 {
+			line.x, line.y = append(line.x, float64(c.running)), append(line.y, float64(best.Nanoseconds())/1000)
+		}
 	}
-	return nil
+	plot.series = []series{line}
+	return s.plot("decision", plot)
 }
 
 // decide is the mean time of a step in which all sequences decode.
