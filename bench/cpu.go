@@ -212,27 +212,33 @@ func httpTable(s settings) error {
 		return err
 	}
 	fmt.Printf("| model | clients | inside, tokens/s | over HTTP, tokens/s | share |\n| --- | ---: | ---: | ---: | ---: |\n")
+	plot := chart{title: large.name + " on the CPU", xLabel: "streams", yLabel: "tokens per second"}
 	for _, sub := range []subject{tiny(), large} {
+		plot.series = []series{{name: "in the engine"}, {name: "over HTTP"}} // of the last
 		engine, err := sub.open(infer.Options{NoPrefixCache: true}, cpu.New())
 		if err != nil {
 			return err
 		}
 		for _, clients := range []int{1, 4, 16} {
-			if err := httpShare(s, sub, engine, clients); err != nil {
+			inside, outside, err := httpShare(s, sub, engine, clients)
+			if err != nil {
 				return err
+			}
+			for i, y := range []float64{inside, outside} {
+				plot.series[i].x, plot.series[i].y = append(plot.series[i].x, float64(clients)), append(plot.series[i].y, y)
 			}
 		}
 		if err := engine.Close(); err != nil {
 			return err
 		}
 	}
-	return nil
+	return s.plot("streams", plot)
 }
 
-func httpShare(s settings, sub subject, engine *infer.Engine, clients int) error {
+func httpShare(s settings, sub subject, engine *infer.Engine, clients int) (inside, outside float64, err error) {
 	url, stop, err := listen(openai.Handler(engine))
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	defer stop()
 	requests := 1
@@ -243,23 +249,24 @@ func httpShare(s settings, sub subject, engine *infer.Engine, clients int) error
 		URL: strings.Replace(url, "/chat", "", 1), Conns: clients, Requests: requests,
 		Body: fmt.Sprintf(`{"stream":true,"prompt":[1,300,301],"max_tokens":%d,"temperature":0,"logit_bias":{"1":-100,"2":-100}}`, sub.decode),
 	}
-	var inside, outside, share []float64
+	var ins, outs, share []float64
 	for range min(s.rounds, 5) {
 		in := 0.0
 		for range requests {
 			rate, err := decodeRate(engine, clients, sub.decode)
 			if err != nil {
-				return err
+				return 0, 0, err
 			}
 			in += rate / float64(requests)
 		}
 		r, err := drive(l)
 		if err != nil {
-			return err
+			return 0, 0, err
 		}
 		out := float64(clients*requests*sub.decode) / r.Seconds
-		inside, outside, share = append(inside, in), append(outside, out), append(share, out/in)
+		ins, outs, share = append(ins, in), append(outs, out), append(share, out/in)
 	}
-	fmt.Printf("| %s | %d | %.0f | %.0f | %.0f%% |\n", sub.name, clients, median(inside), median(outside), 100*median(share))
-	return nil
+	inside, outside = median(ins), median(outs)
+	fmt.Printf("| %s | %d | %.0f | %.0f | %.0f%% |\n", sub.name, clients, inside, outside, 100*median(share))
+	return inside, outside, nil
 }
