@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"time"
 
 	"github.com/intelliparadigm/haiku"
 )
@@ -204,4 +205,29 @@ func ExampleError() {
 	// Output:
 	// true 503
 	// {"error":{"message":"the server failed to answer","type":"server_error","param":null,"code":"internal_error"}}
+}
+
+// A route for people who wait, and clients that may say how long: the scheduler
+// serves the earliest due first, and refuses what would come too late.
+func ExampleObjectives() {
+	interactive := haiku.Objectives{
+		Default: haiku.Objective{TTFT: 2 * time.Second},
+		Named:   map[string]haiku.Objective{"batch": {Priority: 10}},
+		MinTTFT: 100 * time.Millisecond, // of x-slo-ttft-ms
+	}
+	api := haiku.New()
+	api.Use(haiku.Provide(frog), interactive.Middleware())
+	api.Register("POST /v1/poem", haiku.HandlerFunc(func(c *haiku.Context) {
+		fmt.Printf("%+v\n", haiku.ObjectiveFrom(c.Context()))
+		c.Writer.WriteHeader(http.StatusNoContent)
+	}))
+	for _, headers := range []http.Header{{}, {"X-Slo-Ttft-Ms": {"500"}}, {"X-Gateway-Inference-Objective": {"batch"}}} {
+		req := httptest.NewRequest(http.MethodPost, "/v1/poem", nil)
+		req.Header = headers
+		api.ServeHTTP(httptest.NewRecorder(), req)
+	}
+	// Output:
+	// {Priority:0 TTFT:2s}
+	// {Priority:0 TTFT:500ms}
+	// {Priority:10 TTFT:0s}
 }
