@@ -79,10 +79,11 @@ func bucketBounds(i int) (from, to float64) {
 	return float64(uint64(1) << (gapUnit + i - 1)), float64(uint64(1) << (gapUnit + i))
 }
 
-// window returns the u that maximises V(u) in the comment on [Window], for
-// waiting requests and a saving of b − n·a in ns, 0 if no V is positive. Inside
-// a bucket gaps are taken as equally likely, so V is cut at bucket bounds.
-func (a *Arrivals) window(now time.Duration, waiting, saving float64) time.Duration {
+// window returns the u that maximises V(u) in the comment on [Window], 0 if no
+// V is positive: an arrival after g gains saving − delayed·g, in ns, and giving
+// up after u costs waiting·u. Inside a bucket gaps are taken as equally likely,
+// so V is looked at where buckets end.
+func (a *Arrivals) window(now time.Duration, waiting, delayed, saving float64) time.Duration {
 	age := max(now-a.last, 0)
 	first := gapBucket(age)
 	left := doubt // weight of the gaps longer than the window
@@ -95,7 +96,7 @@ func (a *Arrivals) window(now time.Duration, waiting, saving float64) time.Durat
 		from, to = max(from-float64(age), 0), to-float64(age)
 		weight := a.remaining(i, age)
 		left -= weight
-		gained += weight * (saving - (waiting+1)*(from+to)/2)
+		gained += weight * (saving - delayed*(from+to)/2)
 		if v := gained - left*waiting*to; v > best {
 			best, end = v, to
 		}
@@ -113,4 +114,29 @@ func (a *Arrivals) remaining(i int, age time.Duration) float64 {
 		return a.weights[i]
 	}
 	return a.weights[i] * max(to-float64(age), 0) / (to - from)
+}
+
+// followers returns how many requests are expected within span ns after an
+// arrival. If a share p of the gaps is shorter than span and these last μ on
+// average, it is p / (1 − p + p·μ/span): p/(1−p) for short volleys, the rate
+// times span for steady arrivals over a long span.
+func (a *Arrivals) followers(span float64) float64 {
+	var all, within, sum float64
+	for i, weight := range a.weights {
+		all += weight
+		from, to := bucketBounds(i)
+		if i == gapBuckets-1 || from >= span {
+			continue
+		}
+		if to > span {
+			weight *= (span - from) / (to - from)
+			to = span
+		}
+		within += weight
+		sum += weight * (from + to) / 2
+	}
+	if within == 0 {
+		return 0
+	}
+	return within / (all - within + sum/span)
 }

@@ -9,38 +9,38 @@ import "time"
 // # The rule
 //
 // Let a call with n requests take a·n + b. A worker is idle, n ≥ 1 requests
-// wait, and the next one will arrive after a gap g. Compare:
+// wait, and the next one arrives after a gap g; during the call k more follow
+// it. Compare when each is done, counted from now:
 //
-//	start now:  the n are done at a·n + b; the next, which must wait for the
-//	            worker, at (a·n + b) + (a + b)
-//	wait for g: all n + 1 are done at g + a·(n+1) + b
+//	start now:   the n at          a·n + b
+//	             the other 1 + k at a·n + b + a·(1+k) + b
+//	wait for g:  the n + 1 at      g + a·(n+1) + b
+//	             the other k at    g + a·(n+1) + b + a·k + b
 //
-// Waiting delays each of the n by g + a, and brings the next forward by b − g.
-// So the sum of all delays falls by
+// Waiting delays the n by g + a each and the k by g each, and brings the next
+// one forward by b + a·k − g. So the sum of all delays falls by
 //
-//	gain(g) = b − n·a − (n+1)·g                                          (1)
+//	gain(g) = b + (k − n)·a − (n + 1 + k)·g                              (1)
 //
-// The fixed cost b is saved once; against it stand n·a, because the old ones
-// wait for the new one's share of the call, and g for each of the n+1. If one
-// gives up after u without an arrival, n·u was lost. With F the distribution of
-// the rest of the present gap, given that it has lasted until now, the window
-// that gains most is the u that maximises
+// The fixed cost b is what the next one saves by not needing, or not waiting
+// for, a call of its own. If one gives up after u without an arrival, n·u was
+// lost. With F the distribution of the rest of the present gap, given that it
+// has lasted until now, the window that gains most is the u that maximises
 //
 //	V(u) = ∫₀ᵘ gain(g) dF(g) − (1 − F(u))·n·u                            (2)
 //
-// and the batch starts at once if no u has V(u) > 0. F is the histogram of the
-// recent gaps in [Arrivals], cut at the age of the present gap. For Poisson
-// arrivals of rate λ (2) comes down to a threshold: wait while (n+1)/λ + n·a < b.
-// That is never so when arrivals are rare. For arrivals in volleys (2) finds the
-// short wait that collects the volley, which no mean rate shows: many gaps of
-// microseconds and a few of seconds have the mean of neither.
+// and the batch starts at once if no u has V(u) > 0. F and k come from the
+// histogram of the recent gaps in [Arrivals]. For Poisson arrivals of rate λ,
+// with a = 0 and no followers, (2) comes down to a threshold: wait while
+// (n+1)/λ < b. That is never so when arrivals are rare. For arrivals in volleys
+// (2) finds the short wait that collects the volley, which no mean rate shows:
+// many gaps of microseconds and a few of seconds have the mean of neither.
 //
-// What (1) leaves out: a second arrival that would also join, and the shorter
-// queue of later busy periods. Both make waiting more worthwhile; solving the
-// decision process for Poisson arrivals exactly gains about one percent of the
-// mean over (2), see the table "window" in bench. With more than one worker idle
-// the next request would not have to wait for this batch, so (1) has no gain at
-// all, and the batch starts at once.
+// What (1) leaves out: that one might go on waiting after the next arrival, and
+// all that happens after the second call. The table "window" in bench shows how
+// far that is from a schedule that knows the arrivals. With more than one worker
+// idle the next request would not have to wait for this batch, so there is no
+// gain at all, and the batch starts at once.
 type Window struct {
 	// MaxDelay is how long a request waits at most for others while a worker is
 	// idle, counted from its arrival. Zero or less: not at all.
@@ -131,8 +131,11 @@ func worthwhile(now time.Duration, s State) time.Duration {
 		return now
 	}
 	perItem, perBatch := s.Cost.affine()
-	if perBatch <= float64(s.Waiting)*perItem {
+	n := float64(s.Waiting)
+	k := s.Arrivals.followers(n*perItem + perBatch)
+	saving := perBatch + (k-n)*perItem
+	if saving <= 0 {
 		return now
 	}
-	return now + s.Arrivals.window(now, float64(s.Waiting), perBatch-float64(s.Waiting)*perItem)
+	return now + s.Arrivals.window(now, n, n+1+k, saving)
 }
