@@ -120,7 +120,7 @@ func (b *DynamicBatcher[Req, Resp]) submit(ctx context.Context, req Req, call Ca
 	it := b.items.Get().(*item[Req, Resp])
 	it.req, it.level, it.at = req, call.Priority, -1
 	if deadline, ok := ctx.Deadline(); ok {
-		it.deadline = max(deadline.Sub(b.epoch)+1, 1)
+		it.deadline = max(after(deadline.Sub(b.epoch), 1), 1)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +130,7 @@ func (b *DynamicBatcher[Req, Resp]) submit(ctx context.Context, req Req, call Ca
 	}
 	it.arrived = b.now()
 	if timeout := level.timeout(call.Timeout); timeout > 0 {
-		it.expires = it.arrived + timeout
+		it.expires = after(it.arrived, timeout)
 	}
 	b.arrivals.Observe(it.arrived)
 	b.queue.push(it)

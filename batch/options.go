@@ -24,6 +24,7 @@ type Func[Req, Resp any] func(ctx context.Context, reqs []Req) ([]Result[Resp], 
 const (
 	defaultMaxDelay     = 5 * time.Millisecond
 	defaultMaxBatchSize = 32
+	maxBatchSize        = 1 << 20
 )
 
 // Options shape a [DynamicBatcher]. The zero value merges up to 32 requests,
@@ -32,7 +33,8 @@ type Options struct {
 	// MaxDelay bounds how long a request waits for others while a worker is
 	// idle. Zero means 5 ms; negative means that no request ever waits so.
 	MaxDelay time.Duration
-	// MaxBatchSize bounds the requests of one call. Zero means 32.
+	// MaxBatchSize bounds the requests of one call, at most 1,048,576. Zero means
+	// 32.
 	MaxBatchSize int
 	// PreferredSizes are sizes at which a batch starts at once, and to which a
 	// longer queue is cut: the largest that fits is taken.
@@ -111,6 +113,9 @@ func (o Options) filled() (Options, error) {
 }
 
 func (o Options) check() error {
+	if o.MaxBatchSize > maxBatchSize {
+		return fmt.Errorf("batch: MaxBatchSize %d: at most %d", o.MaxBatchSize, maxBatchSize)
+	}
 	if o.MaxBatchSize < 0 || o.Workers < 0 {
 		return fmt.Errorf("batch: MaxBatchSize %d, Workers %d: must not be negative", o.MaxBatchSize, o.Workers)
 	}

@@ -1,6 +1,9 @@
 package batch
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Window is the rule by which a batch starts or waits. Its fields are hard
 // bounds; between them it adapts. It has no state: what it looks at is handed
@@ -106,11 +109,19 @@ func (w *Window) complete(waiting int) int {
 	return 0
 }
 
+// after is at+d, or the end of time if that is later.
+func after(at, d time.Duration) time.Duration {
+	if d > math.MaxInt64-at {
+		return math.MaxInt64
+	}
+	return at + d
+}
+
 // bound returns the time at which a batch starts whatever else holds. For a
 // context's deadline it allows for a call with one request more: if that
 // arrives in time, it can still join.
 func (w *Window) bound(s State) time.Duration {
-	until := s.Oldest + max(w.MaxDelay, 0)
+	until := after(s.Oldest, max(w.MaxDelay, 0))
 	if s.Expiry > 0 {
 		until = min(until, s.Expiry)
 	}

@@ -1,9 +1,12 @@
 package batch
 
 import (
+	"context"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -216,4 +219,24 @@ func BenchmarkDecide(b *testing.B) {
 	for b.Loop() {
 		w.Decide(now, s)
 	}
+}
+
+func TestTimesBeyondAllTimeDoNotWrapAround(t *testing.T) {
+	w := Window{MaxDelay: math.MaxInt64, MaxBatchSize: 8, Fixed: true}
+	require.Equal(t, Verdict{Until: math.MaxInt64}, w.Decide(2*time.Second, State{Waiting: 1, IdleWorkers: 1, Oldest: time.Second}))
+	_, err := New(func(context.Context, []int) ([]Result[int], error) { return nil, nil }, Options{MaxBatchSize: math.MaxInt})
+	require.Error(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		b, err := New(func(_ context.Context, r []int) ([]Result[int], error) { return make([]Result[int], len(r)), nil }, Options{Fixed: true, MaxDelay: 100 * time.Millisecond})
+		require.NoError(t, err)
+		defer b.Close()
+		for _, deadline := range []time.Time{time.Now().Add(time.Hour), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
+			ctx, cancel := context.WithDeadline(t.Context(), deadline)
+			start := time.Now()
+			_, err := b.Do(ctx, 1)
+			require.NoError(t, err)
+			require.Equal(t, 100*time.Millisecond, time.Since(start), deadline)
+			cancel()
+		}
+	})
 }

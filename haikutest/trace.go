@@ -110,6 +110,9 @@ func checked(list []Visit) ([]Visit, error) {
 	if len(list) == 0 {
 		return nil, errors.New("haikutest: trace: it is empty")
 	}
+	for i := len(list) - 1; i >= 0; i-- {
+		list[i].At -= list[0].At
+	}
 	return list, nil
 }
 

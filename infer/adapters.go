@@ -153,8 +153,10 @@ func (e *Engine) RemoveAdapter(name string) error {
 	}
 	delete(e.adapters, name)
 	a.removed = true
-	e.adapterBytes -= a.bytes
 	unload := a.state == ready && a.users == 0 && e.beginUnload()
+	if a.users == 0 {
+		e.giveBack(a)
+	}
 	e.mu.Unlock()
 	if unload {
 		e.unloadAdapter(a.id)
@@ -197,10 +199,21 @@ func (e *Engine) done(a *adapter) {
 	e.mu.Lock()
 	e.letGo(a)
 	unload := a.users == 0 && a.removed && a.state == ready && e.beginUnload()
+	if a.users == 0 && a.removed {
+		e.giveBack(a)
+	}
 	e.mu.Unlock()
 	if unload {
 		e.unloadAdapter(a.id)
 	}
+}
+
+// giveBack returns what a removed adapter has taken of the budget. The caller
+// holds mu.
+func (e *Engine) giveBack(a *adapter) {
+	e.adapterBytes -= a.bytes
+	a.bytes = 0
+	e.released()
 }
 
 // beginUnload reports whether an adapter may still be unloaded: an executor that

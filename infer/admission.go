@@ -14,37 +14,51 @@ type arrived struct {
 	decision batch.Decision // by which it was accepted
 }
 
-// accept decides whether j may wait, and remembers by which prediction. The
-// caller holds mu.
-func (e *Engine) accept(j *job) error {
+// accept decides whether j may wait, and remembers by which prediction. tokens
+// are those of its prompt and of what belongs to it. The caller holds mu.
+func (e *Engine) accept(j *job, tokens int) error {
 	if e.life != accepting {
 		return haiku.ErrClosed.Because(ErrClosed)
 	}
 	j.at = time.Now()
+	if err := e.full(tokens); err != nil {
+		return err
+	}
 	objective := time.Duration(-1) // none
 	if j.objective.TTFT > 0 {
 		objective = j.objective.TTFT
 		j.deadline = j.at.Add(objective)
 	}
 	j.decision = e.admission.Decide(batch.Request{
-		PromptTokens: e.toCompute(len(j.prompt)), MaxTokens: j.limit - len(j.prompt), TTFTObjective: objective,
-	}, e.backlog(j))
-	if !j.decision.Admit {
-		return refusal(j.decision, len(e.queued))
+		PromptTokens: e.toCompute(tokens), MaxTokens: j.limit - len(j.prompt), TTFTObjective: objective,
+	}, e.backlog(func(other *job) bool { return other.before(j) }))
+	if d := j.decision; !d.Admit {
+		err := haiku.ErrTooBusy.With("", "the first token would take about %v, %v are asked for", d.LikelyTTFT.Round(time.Millisecond), d.Objective)
+		err.RetryAfter = d.RetryAfter
+		return err
 	}
 	return nil
 }
 
-// refusal is what a client learns that has to come back later.
-func refusal(d batch.Decision, waiting int) error {
-	var err *haiku.Error
-	switch d.Reason {
-	case batch.TooLate, batch.Unreachable:
-		err = haiku.ErrTooBusy.With("", "the first token would take about %v, %v are asked for", d.LikelyTTFT.Round(time.Millisecond), d.Objective)
-	default:
-		err = haiku.ErrTooBusy.With("", "%d requests are waiting already", waiting)
+// full reports that no more requests, or no more tokens, may wait. Those whose
+// adapters are on their way are bounded by themselves: they are in nobody's way.
+// The time to come back is when about one has left. The caller holds mu.
+func (e *Engine) full(tokens int) error {
+	waiting, queued := len(e.queued)-e.held, 0
+	for j := range e.queued {
+		if !j.held {
+			queued += len(j.prompt)
+		}
 	}
-	err.RetryAfter = d.RetryAfter
+	limit := e.opts.MaxQueuedTokens
+	if waiting < e.opts.MaxQueued && (limit <= 0 || waiting == 0 || queued+tokens <= limit) {
+		return nil
+	}
+	err := haiku.ErrTooBusy.With("", "%d requests with %d tokens are waiting already", waiting, queued)
+	err.RetryAfter = time.Second // while nothing is known
+	if all := e.admission.Predict(batch.Request{PromptTokens: 1}, e.backlog(func(*job) bool { return true })); all > 0 {
+		err.RetryAfter = min(max(all/time.Duration(max(waiting, 1)), time.Millisecond), batch.MaxRetryAfter)
+	}
 	return err
 }
 
@@ -58,14 +72,14 @@ func (e *Engine) toCompute(tokens int) int {
 	return max(1, int(float64(tokens)*(1-found)))
 }
 
-// backlog is what stands before j. The caller holds mu.
-func (e *Engine) backlog(j *job) batch.Backlog {
+// backlog is what runs, and what waits as far as it counts. The caller holds mu.
+func (e *Engine) backlog(counts func(*job) bool) batch.Backlog {
 	b := e.load
 	b.StepTokenBudget, b.MaxSequences = e.opts.MaxBatchTokens, e.opts.MaxSequences
 	b.MinPrefillTokens = max(1, e.opts.MaxBatchTokens-e.opts.MaxSequences)
 	b.TotalKVTokens = e.spec.Blocks * e.spec.BlockTokens
 	for other := range e.queued {
-		if other.before(j) {
+		if !other.held && counts(other) {
 			b.QueuedRequests += other.open
 			b.QueuedPromptTokens += e.toCompute(len(other.prompt))
 		}
@@ -110,6 +124,7 @@ func (e *Engine) expire(j *job) {
 		return
 	}
 	err := haiku.ErrTooBusy.With("", "the request has waited for %v", e.opts.QueueTimeout)
-	err.RetryAfter = max(e.admission.Predict(batch.Request{PromptTokens: len(j.prompt)}, e.backlog(j)), time.Millisecond)
+	predicted := e.admission.Predict(batch.Request{PromptTokens: len(j.prompt)}, e.backlog(func(other *job) bool { return other.before(j) }))
+	err.RetryAfter = min(max(predicted, time.Millisecond), batch.MaxRetryAfter)
 	e.complete(j, err)
 }

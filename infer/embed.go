@@ -41,7 +41,7 @@ func (e *Engine) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (*haiku
 			jobs[i].adapter, jobs[i].adapterScale, jobs[i].wants = id, 1, a
 		}
 	}
-	if err := e.enter(jobs[0]); err != nil {
+	if err := e.enter(jobs); err != nil {
 		return nil, err
 	}
 	defer e.leave()
@@ -134,11 +134,18 @@ func (e *Engine) pool(s *sequence, states []float32) {
 
 // enter counts a request of many jobs as one that waits, and then as one that is
 // answered, until leave: once it is accepted, so are all its jobs.
-func (e *Engine) enter(j *job) error {
+func (e *Engine) enter(jobs []*job) error {
+	tokens := 0
+	for _, j := range jobs {
+		tokens += len(j.prompt)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.accept(j); err != nil {
+	if err := e.accept(jobs[0], tokens); err != nil {
 		return err
+	}
+	for _, j := range jobs {
+		j.arrived = jobs[0].arrived
 	}
 	e.active++
 	return nil
@@ -155,10 +162,10 @@ func (e *Engine) leave() {
 // those that the items before have.
 func (e *Engine) hiddenRows(n int) []float32 {
 	size := e.spec.HiddenSize
-	if e.hidden == nil {
-		e.hidden = make([]float32, e.opts.MaxBatchTokens*size)
-	}
 	e.hiddenUsed += n
+	if e.hiddenUsed*size > len(e.hidden) { // rows handed out before stay where they are
+		e.hidden = make([]float32, 2*e.hiddenUsed*size)
+	}
 	return e.hidden[(e.hiddenUsed-n)*size : e.hiddenUsed*size]
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +29,8 @@ type Options struct {
 	// before more are refused with haiku.ErrTooBusy; 0 means 1024.
 	MaxQueued int
 	// MaxQueuedTokens bounds the prompts of those that wait likewise, together;
-	// 0 means no bound.
+	// 0 means no bound. Neither bound counts those whose adapters are on their
+	// way, which MaxQueued bounds by themselves.
 	MaxQueuedTokens int
 	// AdapterBytes bounds the memory of the adapters that are loaded when they
 	// are needed, see Engine.OfferAdapter; 0 means no bound.
@@ -68,6 +70,9 @@ type Engine struct {
 	idle   chan struct{} // closed when no job is left after draining began
 	live   int           // jobs of the running step that somebody waits for
 	stats  Stats         // as the loop last published them
+	held   int           // of queued, those that wait for their adapters
+
+	idleSince time.Time // when the loop began to wait for work, zero while it works
 
 	admission batch.Admission
 	load      batch.Backlog // what runs, as the loop last weighed it
@@ -75,7 +80,7 @@ type Engine struct {
 	adapters     map[string]*adapter // those being loaded too
 	lastAdapter  AdapterID
 	adapterBytes int64         // of the budget, taken
-	released     chan struct{} // closed, and made anew, when an adapter has no user left
+	roomier      chan struct{} // closed, and made anew, when an adapter has no user left
 	freed        []*job        // those whose adapters have come, for the loop
 	loadCtx      context.Context
 	stopLoads    context.CancelFunc
@@ -114,20 +119,22 @@ func New(exec Executor, text Text, opts Options) (*Engine, error) {
 	}
 	e := &Engine{
 		exec: exec, spec: spec, opts: opts.withDefaults(spec), text: prompter,
-		unload:   func() error { return nil },
-		queued:   make(map[*job]bool),
-		released: make(chan struct{}),
-		idle:     make(chan struct{}),
-		wake:     make(chan struct{}, 1),
-		stopped:  make(chan struct{}),
+		unload:  func() error { return nil },
+		queued:  make(map[*job]bool),
+		roomier: make(chan struct{}),
+		idle:    make(chan struct{}),
+		wake:    make(chan struct{}, 1),
+		stopped: make(chan struct{}),
 	}
-	e.admission.MaxQueuedRequests, e.admission.MaxQueuedTokens = e.opts.MaxQueued, e.opts.MaxQueuedTokens
 	e.loopState = newLoopState(spec, &e.opts)
 	e.loadCtx, e.stopLoads = context.WithCancel(context.Background())
 	e.stepCtx, e.cancel = context.WithCancel(context.Background())
 	go e.loop()
 	return e, nil
 }
+
+// maxBatchTokens bounds Options.MaxBatchTokens: no device computes more at once.
+const maxBatchTokens = 1 << 20
 
 func (o Options) withDefaults(spec Spec) Options {
 	if o.Name == "" {
@@ -142,7 +149,8 @@ func (o Options) withDefaults(spec Spec) Options {
 	if o.MaxSequences <= 0 {
 		o.MaxSequences = 32
 	}
-	// Half of the budget is always there for prompts: see plan.
+	o.MaxBatchTokens = min(o.MaxBatchTokens, maxBatchTokens)
+	// Half of the budget is always there for prompts.
 	o.MaxSequences = min(o.MaxSequences, max(o.MaxBatchTokens/2, 1))
 	if o.MaxQueued <= 0 {
 		o.MaxQueued = 1024
@@ -278,7 +286,7 @@ func (e *Engine) submit(j *job) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !j.embeds || e.life == killed { // else accepted before
-		if err := e.accept(j); err != nil {
+		if err := e.accept(j, len(j.prompt)); err != nil {
 			return err
 		}
 	}
@@ -316,6 +324,9 @@ func (e *Engine) drop(j *job, err error) {
 	if j.stage != waiting {
 		return
 	}
+	if j.held {
+		j.wants.waiting = slices.DeleteFunc(j.wants.waiting, func(other *job) bool { return other == j })
+	}
 	e.complete(j, err)
 	e.gone = append(e.gone, j)
 	e.poke()
@@ -324,6 +335,7 @@ func (e *Engine) drop(j *job, err error) {
 // complete makes the end of j known. The caller holds mu.
 func (e *Engine) complete(j *job, err error) {
 	delete(e.queued, j)
+	e.unhold(j)
 	j.stage, j.err = over, err
 	if n := j.usage.CompletionTokens; err == nil && n > 0 {
 		e.admission.ObserveOutput(n / len(j.seqs))

@@ -20,11 +20,13 @@ type loopState struct {
 	visit   []*sequence // reused by settle
 
 	logits     [][]float32 // [item][vocab], rows made when first needed
-	hidden     []float32   // [MaxBatchTokens][HiddenSize], made when first needed
+	asComputed []float32   // [vocab], logits that several sequences sample from
+	hidden     []float32   // [rows][HiddenSize], grown when needed
 	hiddenUsed int         // rows of hidden that items of the step have
 	batch      Batch       // the step that runs
 	members    []*sequence // members[i] owns batch.Items[i]
 	alone      int         // -1, or the item to be computed next in a batch that failed as a whole
+	whole      bool        // the step was computed at once, without an error of its own
 	tmp        scratch
 	clock      clock
 }
@@ -98,12 +100,8 @@ func (e *Engine) turn() (over bool) {
 
 // rest waits for something to do.
 func (e *Engine) rest() (over bool) {
-	e.mu.Lock()
-	over = e.life == killed && e.active == 0
 	e.clock.use.Host += e.clock.lap()
-	e.publish(e.plan.Counts())
-	e.mu.Unlock()
-	if over {
+	if e.asleep(true) {
 		return true
 	}
 	var due <-chan time.Time
@@ -117,15 +115,48 @@ func (e *Engine) rest() (over bool) {
 	case <-due:
 	}
 	e.clock.use.Idle += e.clock.lap()
+	e.asleep(false)
 	return false
+}
+
+// asleep notes whether the loop waits for work, and reports whether the engine
+// is over.
+func (e *Engine) asleep(now bool) (over bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.publish(e.plan.Counts())
+	e.idleSince = time.Time{}
+	if now {
+		e.idleSince = e.clock.last
+	}
+	return e.life == killed && e.active == 0
 }
 
 // settle takes in what is new, drops what nobody waits for and delivers what
 // waited for room.
 func (e *Engine) settle() {
+	killed := e.takeIn()
+	e.visit = append(e.visit[:0], e.running...) // running changes on the way
+	for _, s := range e.visit {
+		switch {
+		case s.state == finished: // by a sibling's failure just now
+		case killed:
+			e.fail(s.job, haiku.ErrClosed.Because(ErrClosed))
+		case s.job.ctx.Err() != nil:
+			e.fail(s.job, s.job.ctx.Err())
+		case s.state == paused && s.job.room.Load() != s.roomSeen:
+			e.guarded(s, func() { e.push(s, s.pending) })
+		}
+	}
+	clear(e.visit) // an idle engine keeps no prompt and no stream
+}
+
+// takeIn gives the plan what is new and takes from it what has ended. It reports
+// whether the engine is closed, which ends all that wait.
+func (e *Engine) takeIn() (closed bool) {
 	e.mu.Lock()
-	killed := e.life == killed
-	if killed {
+	defer e.mu.Unlock()
+	if closed = e.life == killed; closed {
 		for j := range e.queued {
 			e.complete(j, haiku.ErrClosed.Because(ErrClosed))
 		}
@@ -150,20 +181,7 @@ func (e *Engine) settle() {
 	clear(e.freed)
 	clear(e.gone)
 	e.inbox, e.freed, e.gone = e.inbox[:0], e.freed[:0], e.gone[:0]
-	e.mu.Unlock()
-	e.visit = append(e.visit[:0], e.running...) // running changes on the way
-	for _, s := range e.visit {
-		switch {
-		case s.state == finished: // by a sibling's failure just now
-		case killed:
-			e.fail(s.job, haiku.ErrClosed.Because(ErrClosed))
-		case s.job.ctx.Err() != nil:
-			e.fail(s.job, s.job.ctx.Err())
-		case s.state == paused && s.job.room.Load() != s.roomSeen:
-			e.guarded(s, func() { e.push(s, s.pending) })
-		}
-	}
-	clear(e.visit) // an idle engine keeps no prompt and no stream
+	return closed
 }
 
 // prepare makes the next step and reports whether there is anything to do.
@@ -243,20 +261,33 @@ func (e *Engine) sampleAll() {
 		siblings := e.plan.Done(&s.Seq, len(item.Tokens))
 		switch {
 		case item.Hidden != nil:
+			if item.Start == 0 { // also after a preemption
+				clear(s.sum)
+			}
 			e.pool(s, item.Hidden)
 		case item.Logits != nil:
-			for _, q := range siblings {
-				e.join(q.Owner.(*sequence))
-			}
-			e.guarded(s, func() { e.sample(s, item.Logits) })
-			for _, q := range siblings {
-				if sibling := q.Owner.(*sequence); sibling.state != finished {
-					e.guarded(sibling, func() { e.sample(sibling, item.Logits) })
-				}
-			}
+			e.first(s, siblings, item.Logits)
 		}
 	}
 	e.endBatch()
+}
+
+// first samples the next token of a sequence, and the first ones of siblings who
+// go on from there. Sampling changes logits, so each gets them anew.
+func (e *Engine) first(s *sequence, siblings []*schedule.Seq, logits []float32) {
+	for _, q := range siblings {
+		e.join(q.Owner.(*sequence))
+	}
+	if len(siblings) > 0 {
+		e.asComputed = append(e.asComputed[:0], logits...)
+	}
+	e.guarded(s, func() { e.sample(s, logits) })
+	for _, q := range siblings {
+		if sibling := q.Owner.(*sequence); sibling.state != finished {
+			copy(logits, e.asComputed)
+			e.guarded(sibling, func() { e.sample(sibling, logits) })
+		}
+	}
 }
 
 // endBatch forgets the step and all that it refers to.

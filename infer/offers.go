@@ -48,11 +48,13 @@ func (e *Engine) fetch(a *adapter) error {
 		return haiku.ErrClosed.Because(ErrClosed)
 	}
 	e.lastAdapter++
-	a.state, a.id, a.failure = loading, e.lastAdapter, nil
+	a.state, a.id = loading, e.lastAdapter
 	e.loads.Add(1)
 	go func() {
 		defer e.loads.Done()
-		e.fetched(a, e.bringIn(a))
+		err := errExited // if the source or the executor ends this goroutine
+		defer func() { e.fetched(a, err) }()
+		err = e.bringIn(a)
 	}()
 	return nil
 }
@@ -63,8 +65,11 @@ func (e *Engine) fetched(a *adapter, err error) {
 	defer e.mu.Unlock()
 	waiting := a.waiting
 	a.waiting = nil
+	for _, j := range waiting {
+		e.unhold(j)
+	}
 	if err == nil {
-		a.state = ready
+		a.state, a.failure = ready, nil
 		e.freed = append(e.freed, waiting...)
 	} else {
 		a.state, a.failure = absent, fmt.Errorf("infer: adapter %q: %w", a.name, err)
@@ -77,6 +82,7 @@ func (e *Engine) fetched(a *adapter, err error) {
 			e.drop(j, a.failure)
 		}
 	}
+	e.released() // it is idle now, or its bytes are free
 	e.poke()
 }
 
@@ -114,7 +120,7 @@ func (e *Engine) makeRoom(a *adapter, bytes int64) error {
 	for {
 		e.mu.Lock()
 		var gone []AdapterID
-		for budget > 0 && e.adapterBytes+bytes > budget {
+		for budget > 0 && e.adapterBytes+bytes > budget && e.adapterBytes+bytes-e.idleBytes() <= budget {
 			victim := e.idleAdapter()
 			if victim == nil || !e.beginUnload() {
 				break
@@ -128,7 +134,7 @@ func (e *Engine) makeRoom(a *adapter, bytes int64) error {
 			e.adapterBytes += bytes
 			a.bytes = bytes
 		}
-		released := e.released
+		released := e.roomier
 		e.mu.Unlock()
 		for _, id := range gone {
 			e.unloadAdapter(id)
@@ -142,6 +148,16 @@ func (e *Engine) makeRoom(a *adapter, bytes int64) error {
 			return e.loadCtx.Err()
 		}
 	}
+}
+
+// idleBytes is what all adapters that nobody uses take. The caller holds mu.
+func (e *Engine) idleBytes() (bytes int64) {
+	for _, a := range e.adapters {
+		if a.source != nil && a.state == ready && a.users == 0 {
+			bytes += a.bytes
+		}
+	}
+	return bytes
 }
 
 // idleAdapter is the offered adapter that nobody uses and that was used longest
@@ -163,8 +179,12 @@ func (e *Engine) await(j *job) error {
 	case a == nil || (a.state == ready && a.id == j.adapter):
 		return nil
 	case a.state == loading && a.id == j.adapter:
+		if e.held >= e.opts.MaxQueued {
+			return haiku.ErrTooBusy.With("", "%d requests are waiting for adapters already", e.held)
+		}
 		a.waiting = append(a.waiting, j)
 		j.held = true
+		e.held++
 		return nil
 	case a.failure != nil: // since use
 		return a.failure
@@ -178,7 +198,22 @@ func (e *Engine) letGo(a *adapter) {
 	a.users--
 	a.used = time.Now()
 	if a.users == 0 {
-		close(e.released)
-		e.released = make(chan struct{})
+		e.released()
+	}
+}
+
+// released tells those that wait for room that there may be more. The caller
+// holds mu.
+func (e *Engine) released() {
+	close(e.roomier)
+	e.roomier = make(chan struct{})
+}
+
+// unhold notes that j does not wait for its adapter any more. The caller holds
+// mu.
+func (e *Engine) unhold(j *job) {
+	if j.held {
+		j.held = false
+		e.held--
 	}
 }

@@ -11,8 +11,8 @@ import (
 type Stats struct {
 	// Queued requests wait for their first step; QueuedTokens are their prompts'.
 	Queued, QueuedTokens int
-	// Running sequences hold KV blocks; Paused are those of them that wait for a
-	// slow reader.
+	// Running sequences have a place in the batch, or wait for the prompt that they
+	// share with one; Paused are those of them that wait for a slow reader.
 	Running, Paused int
 	// Blocks are the KV blocks there are. IdleBlocks of them are in nobody's use;
 	// CachedBlocks hold content that a later prompt can begin with.
@@ -36,7 +36,8 @@ type Use struct {
 	// Items are the sequences' shares in all steps: Items/Steps is the mean batch.
 	Items, LargestBatch int
 	// PrefillTokens are prompts' tokens, with those computed again; DecodeTokens
-	// the ones that were sampled before.
+	// the ones that were sampled before. Steps that failed or were cancelled count
+	// none.
 	PrefillTokens, DecodeTokens int
 	// Prefill, Decode and Mixed are the time in steps with prompts only, without
 	// prompts, and with both.
@@ -56,6 +57,9 @@ func (e *Engine) Stats() Stats {
 	defer e.mu.Unlock()
 	s := e.stats
 	s.Blocks = e.spec.Blocks
+	if !e.idleSince.IsZero() {
+		s.Idle += time.Since(e.idleSince)
+	}
 	for j := range e.queued {
 		s.Queued++
 		s.QueuedTokens += len(j.prompt)
@@ -77,8 +81,9 @@ func (c *clock) lap() time.Duration {
 	return d
 }
 
-// computed accounts for a step that has just ended.
-func (c *clock) computed(step []Item, members []*sequence) batch.Step {
+// computed accounts for a step that has just ended. One that was not computed
+// as a whole has taken its time and counts no tokens.
+func (c *clock) computed(step []Item, members []*sequence, whole bool) batch.Step {
 	prompts, done := 0, batch.Step{Duration: c.lap()}
 	for i := range step {
 		if n := len(step[i].Tokens); members[i].Decodes() {
@@ -88,8 +93,10 @@ func (c *clock) computed(step []Item, members []*sequence) batch.Step {
 			prompts++
 		}
 	}
-	c.use.DecodeTokens += done.DecodeTokens
-	c.use.PrefillTokens += done.PrefillTokens
+	if whole {
+		c.use.DecodeTokens += done.DecodeTokens
+		c.use.PrefillTokens += done.PrefillTokens
+	}
 	c.use.Steps++
 	c.use.Items += len(step)
 	c.use.LargestBatch = max(c.use.LargestBatch, len(step))

@@ -29,7 +29,7 @@ func TestStatsSayWhereTheTimeWent(t *testing.T) {
 			Use: infer.Use{
 				Steps: 11, Items: 11, LargestBatch: 1, PrefillTokens: usage.PromptTokens, DecodeTokens: 10,
 				Prefill: time.Duration(usage.PromptTokens+1) * time.Millisecond, Decode: 30 * time.Millisecond,
-				Idle: time.Second,
+				Idle: 2 * time.Second,
 			},
 		}
 		require.Equal(t, want, engine.Stats())

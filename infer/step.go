@@ -27,6 +27,7 @@ func (e *Engine) compute() {
 		err := e.step(ctx, &e.batch)
 		switch {
 		case err == nil:
+			e.whole = true
 			return
 		case ctx.Err() != nil || len(e.members) == 1:
 			e.failItems(err)
@@ -71,10 +72,13 @@ func (e *Engine) beginStep() (ctx context.Context, wanted bool) {
 }
 
 func (e *Engine) endStep() {
-	step := e.clock.computed(e.batch.Items, e.members)
+	step := e.clock.computed(e.batch.Items, e.members, e.whole)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.admission.Observe(step)
+	if e.whole { // others say nothing about what a step costs
+		e.admission.Observe(step)
+	}
+	e.whole = false
 	e.publish(e.plan.Counts())
 	for _, s := range e.members {
 		s.job.stepping = false

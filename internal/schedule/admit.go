@@ -31,18 +31,33 @@ func (s *Scheduler) admit(now time.Time) {
 			reserved += need
 			continue
 		}
-		v := s.paused()
-		if v == nil {
-			v = s.running[len(s.running)-1]
-			// Both: one that rose by waiting evicts nobody, and what is evicted
-			// is not what comes next.
-			if v.Priority <= q.Priority || s.levelOf(v, now) <= s.levelOf(q, now) {
-				return
-			}
+		v, places, blocks := s.evictable(q, now)
+		if v == nil || s.places-places+1+len(q.Siblings) > s.cfg.MaxSequences || reserved+need+idle > s.pool.idle+blocks {
+			return // and nobody gave way in vain
 		}
 		reserved -= s.growth(v)
 		s.preempt(v)
 	}
+}
+
+// evictable returns the sequence of the lowest rank that may have to give way to
+// q, nil if there is none, and how many places and blocks all such sequences
+// would free.
+func (s *Scheduler) evictable(q *Seq, now time.Time) (lowest *Seq, places, blocks int) {
+	for _, v := range s.running {
+		// Both levels: one that rose by waiting evicts nobody, and what is evicted
+		// is not what comes next.
+		below := v.Priority > q.Priority && s.levelOf(v, now) > s.levelOf(q, now)
+		if !v.paused && !below {
+			continue
+		}
+		places += 1 + len(v.Siblings)
+		blocks += len(v.Blocks) + s.growth(v)
+		if lowest == nil || v.paused || !lowest.paused {
+			lowest = v
+		}
+	}
+	return lowest, places, blocks
 }
 
 // growth is how many blocks more a sequence and its siblings are expected to
@@ -104,7 +119,7 @@ func (s *Scheduler) start(q *Seq, found int, now time.Time) {
 // deadline is the earliest, else the one whose tenant has been served least; and
 // of no tenant that is too far ahead of another that waits at the same level.
 func (s *Scheduler) pick(now time.Time) *Seq {
-	level, least := math.MaxInt, int64(0)
+	level, least := math.MaxInt, int64(0) // no sequence has this level, see Add
 	for _, q := range s.queue {
 		if q.Held {
 			continue

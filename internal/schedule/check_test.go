@@ -59,7 +59,7 @@ func (s *Scheduler) check(t require.TestingT) {
 	require.Len(t, idle, s.pool.idle)
 	for b, at := range s.pool.blocks {
 		require.Equal(t, users[b], at.users, "users of block %d", b)
-		require.Equal(t, at.users == 0, idle[int32(b)], "block %d", b)
+		require.Equal(t, at.users == 0 && !at.lent, idle[int32(b)], "block %d", b)
 		if at.cached {
 			cached++
 			require.Equal(t, int32(b), s.pool.byKey[at.key])
@@ -112,6 +112,14 @@ func (d *device) compute(t require.TestingT, step *Step) {
 		q := it.Seq
 		for p := q.Computed; p < q.Computed+it.N; p++ {
 			*d.slot(q.Blocks, p) = value(q, p)
+		}
+	}
+	for i := range step.Items { // a step may be computed again: what is copied has to stay
+		if it := &step.Items[i]; it.CopyFrom != none {
+			n := it.Seq.Computed % d.blockTokens
+			for slot := range n {
+				require.Equal(t, value(it.Seq, it.Seq.Computed-n+slot), d.slots[int(it.CopyFrom)*d.blockTokens+slot], "a copied slot is overwritten")
+			}
 		}
 	}
 	for i := range step.Items { // after all have written: nobody wrote into another's

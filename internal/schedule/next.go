@@ -12,6 +12,7 @@ func (s *Scheduler) Next(now time.Time) *Step {
 	clear(s.step.Expired)
 	s.step.Items, s.step.Preempted, s.step.Expired = s.step.Items[:0], s.step.Preempted[:0], s.step.Expired[:0]
 	s.turn++
+	s.pool.settle()
 	s.expire(now)
 	if s.short { // what was thrown out a step ago is not to come straight back
 		s.prefills(s.decodes(s.cfg.StepTokens))
@@ -28,17 +29,21 @@ func (s *Scheduler) Next(now time.Time) *Step {
 func (s *Scheduler) NextExpiry() time.Time {
 	var first time.Time
 	for _, q := range s.queue {
-		if at := q.Expiry; !q.admitted && !at.IsZero() && (first.IsZero() || at.Before(first)) {
+		if at := q.Expiry; q.turn == 0 && !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
 	}
 	return first
 }
 
+// expire drops what has waited too long for its first step, in the queue or with
+// a place.
 func (s *Scheduler) expire(now time.Time) {
-	for _, q := range s.queue {
-		if !q.admitted && !q.Expiry.IsZero() && !q.Expiry.After(now) {
-			s.step.Expired = append(s.step.Expired, q)
+	for _, list := range [][]*Seq{s.queue, s.running} {
+		for _, q := range list {
+			if q.turn == 0 && !q.Expiry.IsZero() && !q.Expiry.After(now) {
+				s.step.Expired = append(s.step.Expired, q)
+			}
 		}
 	}
 	for _, q := range s.step.Expired {
@@ -138,7 +143,7 @@ func (s *Scheduler) include(q *Seq, n int, force bool) bool {
 		at := q.Computed / s.cfg.BlockTokens
 		it.CopyFrom = q.Blocks[at]
 		q.Blocks[at] = s.pool.take()
-		s.pool.give(it.CopyFrom)
+		s.pool.lend(it.CopyFrom)
 	}
 	for len(q.Blocks) < s.BlocksFor(q.Computed+n) {
 		q.Blocks = append(q.Blocks, s.pool.take())

@@ -39,6 +39,7 @@ const none = -1
 // block is what the pool knows of one.
 type block struct {
 	users      int32 // tables it is in
+	lent       bool  // the step copies from it: it is not idle, whoever uses it
 	cached     bool  // key names its content, and byKey leads here
 	key        Key
 	prev, next int32 // neighbours in the list of idle blocks
@@ -50,7 +51,8 @@ type pool struct {
 	blocks      []block
 	byKey       map[Key]int32
 	first, last int32
-	idle        int // blocks in the list
+	idle        int     // blocks in the list
+	lent        []int32 // blocks that the step copies from
 }
 
 func newPool(blocks int) *pool {
@@ -129,7 +131,7 @@ func (p *pool) share(b int32) {
 // is not taken for something else.
 func (p *pool) give(b int32) {
 	at := &p.blocks[b]
-	if at.users--; at.users > 0 {
+	if at.users--; at.users > 0 || at.lent {
 		return
 	}
 	if at.cached {
@@ -137,6 +139,26 @@ func (p *pool) give(b int32) {
 	} else {
 		p.prepend(b)
 	}
+}
+
+// lend takes a user from a block that the step copies from: until settle it is
+// kept as it is.
+func (p *pool) lend(b int32) {
+	if at := &p.blocks[b]; !at.lent {
+		at.lent = true
+		p.lent = append(p.lent, b)
+	}
+	p.give(b)
+}
+
+// settle ends what lend began, once the step has been computed.
+func (p *pool) settle() {
+	for _, b := range p.lent {
+		if p.blocks[b].lent = false; p.blocks[b].users == 0 {
+			p.prepend(b)
+		}
+	}
+	p.lent = p.lent[:0]
 }
 
 // giveAll gives a table back, its end first: a beginning is of use to more

@@ -87,7 +87,7 @@ func New(cfg Config) *Scheduler {
 		cfg.Aging = 10 * time.Second
 	}
 	if cfg.TenantTokens <= 0 {
-		cfg.TenantTokens = 16 * int64(cfg.StepTokens)
+		cfg.TenantTokens = 16 * min(int64(cfg.StepTokens), 1<<32)
 	}
 	return &Scheduler{cfg: cfg, pool: newPool(cfg.Blocks), tenants: make(map[string]*tenant)}
 }
@@ -97,9 +97,13 @@ func (s *Scheduler) BlocksFor(positions int) int {
 	return (positions + s.cfg.BlockTokens - 1) / s.cfg.BlockTokens
 }
 
+// maxPriority bounds levels, so that waiting can raise them without overflow.
+const maxPriority = 1 << 30
+
 // Add puts a sequence with its siblings at the end of the queue.
 func (s *Scheduler) Add(q *Seq, now time.Time) {
 	q.prompt, q.arrived = len(q.Tokens), now
+	q.Priority = min(max(q.Priority, -maxPriority), maxPriority)
 	s.order++
 	q.order = s.order
 	for _, sibling := range q.Siblings {

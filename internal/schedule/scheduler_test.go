@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"testing"
@@ -410,6 +411,61 @@ func TestWorkOfALowLevelMakesRoom(t *testing.T) {
 	}
 }
 
+func TestNobodyGivesWayInVain(t *testing.T) {
+	w := newWorld(t, Config{BlockTokens: 4, Blocks: 64, MaxSequences: 8, StepTokens: 64})
+	w.s.answers.observe(1)
+	w.add(sequence("a", 200, 204)) // 51 blocks, of the same level as what comes
+	low := sequence("low", 8, 60)
+	low.Priority = 1
+	w.add(low)
+	for range 5 {
+		w.turn()
+	}
+	need := sequence("b", 80, 84) // more than low has
+	w.add(need)
+	for w.live[need] && need.place == queued && len(w.s.running) == 2 {
+		w.turn()
+		require.Equal(t, running, low.place)
+	}
+	for len(w.live) > 0 {
+		require.Positive(t, w.turn())
+	}
+}
+
+func TestWhatHasAPlaceAndNoStepExpiresToo(t *testing.T) {
+	w := newWorld(t, Config{BlockTokens: 4, Blocks: 400, MaxSequences: 4, StepTokens: 8})
+	var late []*Seq
+	for i := range 4 {
+		q := sequence(strconv.Itoa(i), 300, 304)
+		q.Expiry = w.now.Add(10 * time.Millisecond)
+		w.add(q)
+		late = append(late, q)
+	}
+	for range 15 {
+		w.turn()
+	}
+	require.True(t, w.live[late[0]] && w.live[late[1]])
+	require.False(t, w.live[late[2]] || w.live[late[3]], "the budget of a step is for two of them")
+}
+
+func TestExtremePrioritiesAreServed(t *testing.T) {
+	cfg := small
+	cfg.TenantTokens, cfg.MaxSequences = 1, 1
+	w := newWorld(t, cfg)
+	for _, priority := range []int{math.MaxInt, math.MinInt, math.MaxInt} {
+		q := sequence("a", 20, 30)
+		q.Priority = priority
+		w.add(q)
+	}
+	w.now = w.now.Add(10 * time.Hour)
+	for len(w.live) > 0 {
+		require.Positive(t, w.turn())
+	}
+	huge := New(Config{BlockTokens: 4, Blocks: 64, MaxSequences: 1, StepTokens: math.MaxInt})
+	huge.Add(sequence("a", 20, 30), w.now)
+	require.Len(t, huge.Next(w.now).Items, 1)
+}
+
 // TestRandomSchedules drives everything at once. The device proves that what a
 // sequence builds on is its own, whoever computed it; check that no block is
 // lost or has a wrong owner; and the end that nobody starves, and that each
@@ -492,6 +548,7 @@ func TestRandomSchedules(t *testing.T) {
 				require.Equal(t, int32(value(q, i-1)+uint64(began[q].choice))%50, tokens[i])
 			}
 		}
+		require.Zero(t, w.turn())
 		counts := w.s.Counts()
 		counts.Preempted, counts.PromptTokens, counts.ReusedTokens, counts.CachedBlocks = 0, 0, 0, 0
 		require.Equal(t, Counts{IdleBlocks: blocks}, counts)
