@@ -136,6 +136,9 @@ func (a *answer) begin() {
 
 // flush sends what has been gathered, after the headers if it is the first.
 func (a *answer) flush() error {
+	if !a.out.Opened() {
+		a.s.copyHeaders(a.c.Writer.Header())
+	}
 	if err := a.out.Open(200); err != nil {
 		return a.writeFailed(err)
 	}
@@ -187,6 +190,7 @@ func (a *answer) end(events bool, err error) error {
 
 func (a *answer) reply(e *Error) error {
 	status := 200
+	a.s.copyHeaders(a.c.Writer.Header())
 	if e != nil {
 		status = e.wireStatus()
 		setRetryAfter(a.c.Writer.Header(), e)

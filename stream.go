@@ -6,6 +6,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -66,12 +69,14 @@ type StreamWriter struct {
 	cancel context.CancelCauseFunc
 	opts   StreamOptions
 
-	started atomic.Bool
-	done    chan struct{} // closed when the Model has returned
-	ring    *ring.Ring
-	served  atomic.Pointer[string]
-	vocab   *Vocabulary // set before the first push
-	usage   Usage       // set before the ring closes
+	started   atomic.Bool
+	done      chan struct{} // closed when the Model has returned
+	ring      *ring.Ring
+	served    atomic.Pointer[string]
+	headersMu sync.Mutex
+	headers   http.Header
+	vocab     *Vocabulary // set before the first push
+	usage     Usage       // set before the ring closes
 
 	// The producer's side.
 	choices []choice
@@ -228,6 +233,25 @@ func (w *StreamWriter) SetVocabulary(v *Vocabulary) { w.vocab = v }
 // SetModel names the model that serves, where it may differ from the one asked
 // for. The Model calls it before its first push.
 func (w *StreamWriter) SetModel(name string) { w.served.Store(&name) }
+
+// SetHeader sets a header of the HTTP response that tells something about the
+// answer, such as where it came from. The Model calls it before its first push;
+// a response that has begun keeps the headers that it has.
+func (w *StreamWriter) SetHeader(name, value string) {
+	w.headersMu.Lock()
+	defer w.headersMu.Unlock()
+	if w.headers == nil {
+		w.headers = make(http.Header)
+	}
+	w.headers.Set(name, value)
+}
+
+// copyHeaders gives the headers set so far to a response.
+func (w *StreamWriter) copyHeaders(to http.Header) {
+	w.headersMu.Lock()
+	defer w.headersMu.Unlock()
+	maps.Copy(to, w.headers)
+}
 
 // SetUsage records what has been used so far. The Model calls it before it
 // returns, also when it fails.

@@ -1,0 +1,134 @@
+package cache
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/intelliparadigm/haiku"
+)
+
+// flights are the computations under way, one for each key. Whoever asks for the
+// same while one runs gets its tokens from the first on and then as they come.
+// It belongs to nobody in particular: those who leave leave the others to it,
+// and the last one out ends it.
+type flights struct {
+	mu  sync.Mutex
+	all map[Key]*flight
+}
+
+// flight is one computation.
+type flight struct {
+	cancel context.CancelFunc
+	over   chan struct{} // closed when its goroutine has ended
+
+	mu     sync.Mutex
+	riders int           // guarded by flights.mu
+	news   chan struct{} // closed, and made anew, when something below changes
+	answer Answer        // so far
+	done   bool
+	err    error
+}
+
+// join returns the flight for key, and begins one if there is none: run
+// computes, and returns when it is over. The caller rides until it calls leave.
+func (g *flights) join(ctx context.Context, key Key, run func(context.Context, *flight)) (f *flight, first bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f := g.all[key]; f != nil {
+		f.riders++
+		return f, false
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	f = &flight{cancel: cancel, over: make(chan struct{}), news: make(chan struct{}), riders: 1}
+	if g.all == nil {
+		g.all = make(map[Key]*flight)
+	}
+	g.all[key] = f
+	go func() {
+		defer close(f.over)
+		defer cancel()
+		run(ctx, f)
+		g.land(key, f)
+	}()
+	return f, true
+}
+
+// land takes a flight off the list, so that the next begins anew.
+func (g *flights) land(key Key, f *flight) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all[key] == f {
+		delete(g.all, key)
+	}
+}
+
+// leave ends a ride. The last rider ends the computation, and waits for that.
+func (g *flights) leave(key Key, f *flight) {
+	g.mu.Lock()
+	f.riders--
+	last := f.riders == 0
+	if last && g.all[key] == f {
+		delete(g.all, key)
+	}
+	g.mu.Unlock()
+	if last {
+		f.cancel()
+		<-f.over
+	}
+}
+
+// add makes a token known to all riders.
+func (f *flight) add(tok haiku.Token) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer.Tokens = append(f.answer.Tokens, tok)
+	f.tell()
+}
+
+// finish makes the end known.
+func (f *flight) finish(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done, f.err = true, err
+	f.tell()
+}
+
+func (f *flight) tell() {
+	close(f.news)
+	f.news = make(chan struct{})
+}
+
+// after returns the tokens from number n on, and if there are none, whether the
+// flight is over, by which error, and what to wait for if it is not.
+func (f *flight) after(n int) (tokens []haiku.Token, done bool, err error, news <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.answer.Tokens[n:], f.done, f.err, f.news
+}
+
+// begin notes who answers.
+func (f *flight) begin(model string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer.Model = model
+}
+
+// end notes what the answer cost.
+func (f *flight) end(model string, usage haiku.Usage) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer.Model, f.answer.Usage, f.answer.Created = model, usage, time.Now()
+}
+
+func (f *flight) model() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.answer.Model
+}
+
+func (f *flight) usage() haiku.Usage {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.answer.Usage
+}

@@ -1,0 +1,124 @@
+package cache
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/intelliparadigm/haiku"
+)
+
+// Key names what an answer depends on. Two requests with the same Key may have
+// the same answer.
+type Key [sha256.Size]byte
+
+// KeyOf returns the key of a request in a namespace: a hash of the tenant and of
+// everything that shapes the answer. What only names the request, says how
+// urgent it is or how the answer is written out is no part of it.
+func KeyOf(req *haiku.Request, namespace string) Key {
+	d := digest{h: sha256.New()}
+	d.text("haiku answer 1")
+	d.partition(req, namespace)
+	d.count(len(req.Messages))
+	for _, m := range req.Messages {
+		d.text(string(m.Role))
+		d.text(m.Name)
+		d.text(m.Content)
+	}
+	d.text(req.Prompt)
+	d.count(len(req.PromptTokens))
+	for _, id := range req.PromptTokens {
+		d.number(uint64(uint32(id)))
+	}
+	return d.sum()
+}
+
+// partitionOf is the key of everything but the conversation: what two questions
+// must have in common before their meanings are compared. The system prompt is
+// a part of it.
+func partitionOf(req *haiku.Request, namespace string) Key {
+	d := digest{h: sha256.New()}
+	d.text("haiku partition 1")
+	d.partition(req, namespace)
+	for _, m := range req.Messages {
+		if m.Role == haiku.RoleSystem {
+			d.text(m.Name)
+			d.text(m.Content)
+		}
+	}
+	return d.sum()
+}
+
+// digest writes values so that no two sequences of them are the same bytes.
+type digest struct{ h hash.Hash }
+
+func (d digest) sum() (k Key) {
+	d.h.Sum(k[:0])
+	return k
+}
+
+func (d digest) number(n uint64) {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], n)
+	d.h.Write(b[:])
+}
+
+func (d digest) count(n int)     { d.number(uint64(n)) }
+func (d digest) float(x float64) { d.number(math.Float64bits(x)) }
+
+func (d digest) text(s string) {
+	d.count(len(s))
+	d.h.Write([]byte(s))
+}
+
+func (d digest) flag(b bool) {
+	if b {
+		d.number(1)
+	} else {
+		d.number(0)
+	}
+}
+
+// partition writes everything that shapes an answer beside the prompt.
+func (d digest) partition(req *haiku.Request, namespace string) {
+	d.text(req.Tenant)
+	d.text(namespace)
+	d.text(req.Model)
+	d.flag(req.AdapterScale != nil)
+	if req.AdapterScale != nil {
+		d.float(*req.AdapterScale)
+	}
+	d.count(max(req.Choices, 1))
+	d.count(req.MaxTokens)
+	d.count(len(req.Stop))
+	for _, s := range req.Stop {
+		d.text(s)
+	}
+	d.flag(req.Logprobs)
+	d.count(req.TopLogprobs)
+	d.sampling(&req.Sampling)
+}
+
+func (d digest) sampling(s *haiku.Sampling) {
+	for _, x := range []float64{s.Temperature, s.TopP, s.MinP, s.TypicalP, s.PresencePenalty, s.FrequencyPenalty, s.RepetitionPenalty} {
+		d.float(x)
+	}
+	d.count(s.TopK)
+	d.flag(s.Seed != nil)
+	if s.Seed != nil {
+		d.number(*s.Seed)
+	}
+	d.count(len(s.LogitBias))
+	for _, id := range slices.Sorted(maps.Keys(s.LogitBias)) {
+		d.number(uint64(uint32(id)))
+		d.float(float64(s.LogitBias[id]))
+	}
+	d.flag(s.Mask != nil)
+	d.count(len(s.Mask))
+	for _, bits := range s.Mask {
+		d.number(bits)
+	}
+}

@@ -1,0 +1,77 @@
+package cache
+
+import (
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/intelliparadigm/haiku"
+)
+
+// Answer is a whole answer, as it came and as it is replayed.
+type Answer struct {
+	// Model is the name of the model that gave it.
+	Model string
+	// Tokens are those of all choices in the order in which they came.
+	Tokens []haiku.Token
+	// Usage is what it cost when it was computed.
+	Usage haiku.Usage
+	// Created is when it was complete.
+	Created time.Time
+}
+
+// bytes is about what an answer takes in memory.
+func (a *Answer) bytes() int64 {
+	n := int64(unsafe.Sizeof(*a)) + int64(len(a.Model))
+	for i := range a.Tokens {
+		n += int64(unsafe.Sizeof(a.Tokens[i])) + int64(len(a.Tokens[i].Text))
+	}
+	return n
+}
+
+// Record is one write: an answer and all that is known about when it may be
+// used. Every tier that can find it leads to the same Record, and it is visible
+// in all of them or in none: that is one atomic value.
+type Record struct {
+	epoch   uint64 // of the write, from 1
+	key     Key
+	answer  *Answer
+	route   *Route
+	expires time.Time
+	tags    []tag
+	state   atomic.Uint32 // recordState
+}
+
+// tag is what a record depends on, at the version it was written under.
+type tag struct {
+	name    string
+	version uint64
+}
+
+// The states of a record. It moves from staged to visible, and from both to
+// hidden.
+const (
+	staged  uint32 = iota // being written to the tiers
+	visible               // may be used
+	hidden                // gone from at least one tier, or never whole
+)
+
+// publish makes a staged record visible in all tiers at once, and reports
+// whether none has dropped it meanwhile.
+func (r *Record) publish() bool { return r.state.CompareAndSwap(staged, visible) }
+
+// Hide makes the record unusable in all tiers. Stores call it for a record that
+// they evict or do not take. It may be called by any goroutine, again and again.
+func (r *Record) Hide() { r.state.Store(hidden) }
+
+// Bytes is about what the record takes in memory.
+func (r *Record) Bytes() int64 {
+	n := int64(unsafe.Sizeof(*r))
+	if r.answer != nil {
+		n += r.answer.bytes()
+	}
+	if r.route != nil {
+		n += int64(unsafe.Sizeof(*r.route))
+	}
+	return n
+}

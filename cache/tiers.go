@@ -1,0 +1,246 @@
+package cache
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrDropped reports a write that a tier did not take. Nothing of it is visible.
+var ErrDropped = errors.New("cache: a tier did not take the entry")
+
+// Options shape [Tiers]. The zero value is ready to use.
+type Options struct {
+	// MaxBytes bounds the answers held, about; 0 means 256 MiB.
+	MaxBytes int64
+	// Store replaces the output tier's memory; nil is [NewRistretto].
+	Store Store
+	// TTL is how long an entry lives that names no time; 0 means an hour.
+	TTL time.Duration
+	// Jitter is the share by which each entry's life is made longer or shorter at
+	// random, so that what was written together does not expire together; 0 means
+	// 0.1, negative none.
+	Jitter float64
+}
+
+// Write is what [Tiers.SetAll] makes visible.
+type Write struct {
+	// Key finds the answer in the output tier, and Answer is it.
+	Key    Key
+	Answer *Answer
+	// Prompt, if it is not zero, finds Route in the route tier.
+	Prompt Key
+	Route  *Route
+	// TTL is how long; 0 means Options.TTL.
+	TTL time.Duration
+	// Mark is what it depends on, as that was when computing it began.
+	Mark Mark
+}
+
+// Mark is the state of what an entry depends on: see [Tiers.Mark].
+type Mark struct{ tags []tag }
+
+// Tiers are the tiers of one cache. Their methods may be called concurrently.
+type Tiers struct {
+	opts    Options
+	outputs Store
+	epoch   atomic.Uint64
+	stats   counters
+	writing [64]sync.Mutex // by key: of two writes one is whole before the other begins
+
+	mu       sync.RWMutex
+	versions map[string]uint64 // of the tags that have been invalidated
+	routes   map[Key]*Record
+}
+
+// New returns empty tiers.
+func New(o Options) (*Tiers, error) {
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 256 << 20
+	}
+	if o.TTL <= 0 {
+		o.TTL = time.Hour
+	}
+	if o.Jitter == 0 {
+		o.Jitter = 0.1
+	}
+	t := &Tiers{opts: o, outputs: o.Store, versions: make(map[string]uint64), routes: make(map[Key]*Record)}
+	if t.outputs == nil {
+		var err error
+		if t.outputs, err = NewRistretto(o.MaxBytes); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// Close frees the tiers. They must no longer be in use.
+func (t *Tiers) Close() { t.outputs.Close() }
+
+// SetAll writes an entry to all tiers that it names keys for, and makes it
+// visible in them at one moment. Readers before it see nothing of it, readers
+// after it all. If a tier does not take it, none shows it and the error matches
+// [ErrDropped].
+func (t *Tiers) SetAll(w Write) error {
+	writing := &t.writing[w.Key[0]%uint8(len(t.writing))]
+	writing.Lock()
+	defer writing.Unlock()
+	ttl := t.life(w.TTL)
+	r := &Record{epoch: t.epoch.Add(1), key: w.Key, answer: w.Answer, route: w.Route, expires: time.Now().Add(ttl), tags: w.Mark.tags}
+	taken := true
+	if w.Answer != nil {
+		if old, ok := t.outputs.Get(w.Key); ok { // in its other tiers too
+			old.Hide()
+		}
+		taken = t.outputs.Set(w.Key, r, r.Bytes(), ttl)
+	}
+	if taken && w.Route != nil && w.Prompt != (Key{}) {
+		t.setRoute(w.Prompt, r)
+	}
+	if !taken || !r.publish() {
+		r.Hide()
+		t.stats.dropped.Add(1)
+		return ErrDropped
+	}
+	t.stats.writes.Add(1)
+	return nil
+}
+
+// life is how long an entry lives: its time, more or less.
+func (t *Tiers) life(ttl time.Duration) time.Duration {
+	if ttl <= 0 {
+		ttl = t.opts.TTL
+	}
+	if t.opts.Jitter > 0 {
+		ttl += time.Duration((2*rand.Float64() - 1) * min(t.opts.Jitter, 1) * float64(ttl))
+	}
+	return max(ttl, time.Millisecond)
+}
+
+// Get finds an answer by its key.
+func (t *Tiers) Get(key Key) (*Answer, bool) {
+	r, ok := t.find(key)
+	if !ok {
+		return nil, false
+	}
+	return r.answer, true
+}
+
+func (t *Tiers) find(key Key) (*Record, bool) {
+	r, ok := t.outputs.Get(key)
+	if !ok || !t.usable(r) {
+		return nil, false
+	}
+	return r, true
+}
+
+// Route finds what is remembered for a kind of prompt.
+func (t *Tiers) Route(prompt Key) (*Route, bool) {
+	t.mu.RLock()
+	r := t.routes[prompt]
+	t.mu.RUnlock()
+	if r == nil || !t.usable(r) {
+		return nil, false
+	}
+	return r.route, true
+}
+
+// maxRoutes bounds the route tier: kinds of prompts are few.
+const maxRoutes = 1 << 16
+
+func (t *Tiers) setRoute(prompt Key, r *Record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.routes) >= maxRoutes {
+		for key, old := range t.routes { // any, those that are of no use first
+			if !old.alive(time.Now()) || len(t.routes) >= maxRoutes {
+				old.Hide()
+				delete(t.routes, key)
+			}
+			if len(t.routes) < maxRoutes*15/16 {
+				break
+			}
+		}
+	}
+	if old := t.routes[prompt]; old != nil {
+		old.Hide()
+	}
+	t.routes[prompt] = r
+}
+
+// alive reports whether a record is neither hidden nor past its time.
+func (r *Record) alive(now time.Time) bool {
+	return r.state.Load() != hidden && now.Before(r.expires)
+}
+
+// usable reports whether a record may be used: it is whole, in all its tiers,
+// within its time, and nothing it depends on has been invalidated.
+func (t *Tiers) usable(r *Record) bool {
+	if r.state.Load() != visible || !time.Now().Before(r.expires) {
+		return false
+	}
+	if len(r.tags) == 0 {
+		return true
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, tag := range r.tags {
+		if t.versions[tag.name] != tag.version {
+			return false
+		}
+	}
+	return true
+}
+
+// Mark notes the present state of tags: names of what an answer depends on, such
+// as a model's version, an adapter, a tenant. It is taken before the answer is
+// computed, so that one which was under way during an Invalidate does not
+// survive it.
+func (t *Tiers) Mark(tags ...string) Mark {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	m := Mark{make([]tag, len(tags))}
+	for i, name := range tags {
+		m.tags[i] = tag{name, t.versions[name]}
+	}
+	return m
+}
+
+// Invalidate makes every entry that was written with one of the tags unusable,
+// in all tiers, at one moment. What is written with them later is new.
+func (t *Tiers) Invalidate(tags ...string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range tags {
+		t.versions[name]++
+	}
+}
+
+// counters are Stats as they are counted.
+type counters struct {
+	hits, semantic, misses, shared, bypassed atomic.Int64
+	writes, dropped, refused, refreshed      atomic.Int64
+}
+
+// Stats is what a cache has done since it began.
+type Stats struct {
+	// Hits were answered by the output tier, Semantic ones by the vector tier;
+	// Misses were computed. Shared of the Misses followed another's computation.
+	// Bypassed requests did not ask.
+	Hits, Semantic, Misses, Shared, Bypassed int64
+	// Writes are entries made visible. Dropped ones were not taken by a tier,
+	// Refused answers were not fit to be kept. Refreshed were computed anew before
+	// they expired.
+	Writes, Dropped, Refused, Refreshed int64
+}
+
+// Stats tells what has happened so far.
+func (t *Tiers) Stats() Stats {
+	c := &t.stats
+	return Stats{
+		Hits: c.hits.Load(), Semantic: c.semantic.Load(), Misses: c.misses.Load(), Shared: c.shared.Load(), Bypassed: c.bypassed.Load(),
+		Writes: c.writes.Load(), Dropped: c.dropped.Load(), Refused: c.refused.Load(), Refreshed: c.refreshed.Load(),
+	}
+}

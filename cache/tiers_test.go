@@ -1,0 +1,232 @@
+package cache
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/intelliparadigm/haiku"
+)
+
+func keyOf(s string) Key { return KeyOf(&haiku.Request{Prompt: s}, "") }
+
+// entry is one write of version n under a name: both tiers hold the number.
+func entry(name string, n int, mark Mark) Write {
+	temperature := float64(n)
+	return Write{
+		Key: keyOf(name), Answer: &Answer{Model: fmt.Sprint(n)},
+		Prompt: keyOf("route " + name), Route: &Route{Model: fmt.Sprint(n), Temperature: temperature}, Mark: mark,
+	}
+}
+
+// refusing is a Store that does not take some records, and drops others later.
+type refusing struct {
+	Store
+	chance func() bool
+}
+
+func (s refusing) Set(key Key, r *Record, bytes int64, ttl time.Duration) bool {
+	if s.chance() {
+		r.Hide()
+		return false
+	}
+	return s.Store.Set(key, r, bytes, ttl)
+}
+
+func (s refusing) Get(key Key) (*Record, bool) {
+	r, ok := s.Store.Get(key)
+	if ok && s.chance() && s.chance() { // evicted just now
+		r.Hide()
+		s.Store.Delete(key)
+		return nil, false
+	}
+	return r, ok
+}
+
+// TestTheTiersAgree has writers, invalidations, evictions and refusals at once,
+// over few names, and readers that look into both tiers. A version that was seen
+// in one tier is in the other at that moment too, unless it was replaced,
+// invalidated or evicted in between: so whoever sees version n in the first tier
+// never sees an older one in the second afterwards, and after the end both show
+// the same or nothing.
+func TestTheTiersAgree(t *testing.T) {
+	for name, store := range map[string]func(t *testing.T) Store{
+		"a map":     func(*testing.T) Store { return newMapStore() },
+		"ristretto": func(t *testing.T) Store { s, err := NewRistretto(1 << 20); require.NoError(t, err); return s },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var coin atomic.Uint64
+			chance := func() bool { return rand.New(rand.NewPCG(coin.Add(1), 5)).IntN(20) == 0 }
+			ts := tiers(t, Options{Store: refusing{store(t), chance}})
+			names := []string{"a", "b", "c"}
+			var versions [3]atomic.Int64
+			var writers, readers sync.WaitGroup
+			var over atomic.Bool
+			rounds := 2000
+			if testing.Short() {
+				rounds = 300
+			}
+			for w := range 4 {
+				writers.Go(func() {
+					random := rand.New(rand.NewPCG(uint64(w), 1))
+					for range rounds {
+						i := random.IntN(3)
+						if random.IntN(10) == 0 {
+							ts.Invalidate("tag" + names[i])
+							continue
+						}
+						mark := ts.Mark("tag" + names[i])
+						_ = ts.SetAll(entry(names[i], int(versions[i].Add(1)), mark))
+					}
+				})
+			}
+			for r := range 2 {
+				readers.Go(func() {
+					random := rand.New(rand.NewPCG(uint64(r), 2))
+					for !over.Load() {
+						i := random.IntN(3)
+						r1, ok1 := ts.find(keyOf(names[i]))
+						ts.mu.RLock()
+						r2 := ts.routes[keyOf("route "+names[i])]
+						ts.mu.RUnlock()
+						if ok1 && r2 != nil && ts.usable(r2) && r2.epoch < r1.epoch {
+							// The second tier shows an older one: then the newer has gone by now.
+							require.False(t, ts.usable(r1) && ts.usable(r2), "two versions are usable at once: %d and %d", r1.epoch, r2.epoch)
+						}
+					}
+				})
+			}
+			writers.Wait()
+			over.Store(true)
+			readers.Wait()
+			for _, name := range names {
+				a, okA := ts.Get(keyOf(name))
+				r, okR := ts.Route(keyOf("route " + name))
+				if okA && okR {
+					require.Equal(t, a.Model, r.Model)
+				}
+				if okR {
+					require.True(t, okA, "a route without its answer")
+				}
+			}
+			stats := ts.Stats()
+			require.Positive(t, stats.Dropped)
+			require.Positive(t, stats.Writes)
+		})
+	}
+}
+
+func TestAWriteThatATierDoesNotTakeIsNowhere(t *testing.T) {
+	ts := tiers(t, Options{Store: refusing{newMapStore(), func() bool { return true }}})
+	require.ErrorIs(t, ts.SetAll(entry("a", 1, Mark{})), ErrDropped)
+	_, ok := ts.Get(keyOf("a"))
+	require.False(t, ok)
+	_, ok = ts.Route(keyOf("route a"))
+	require.False(t, ok)
+	require.Equal(t, Stats{Dropped: 1}, ts.Stats())
+}
+
+func TestWhatIsEvictedFromOneTierIsGoneFromAll(t *testing.T) {
+	store := newMapStore()
+	ts := tiers(t, Options{Store: store})
+	require.NoError(t, ts.SetAll(entry("a", 1, Mark{})))
+	r, ok := store.Get(keyOf("a"))
+	require.True(t, ok)
+	r.Hide() // as a store does that evicts it
+	_, ok = ts.Route(keyOf("route a"))
+	require.False(t, ok)
+}
+
+func TestRistrettoNeverHoldsMoreThanItsBytes(t *testing.T) {
+	s, err := NewRistretto(100_000)
+	require.NoError(t, err)
+	ts := tiers(t, Options{Store: s})
+	kept := 0
+	for i := range 2000 {
+		w := entry(fmt.Sprint(i), i, Mark{})
+		w.Answer.Tokens = []haiku.Token{{Text: string(make([]byte, 1000))}}
+		if ts.SetAll(w) == nil {
+			kept++
+		}
+	}
+	readable, routes := 0, 0
+	for i := range 2000 {
+		if _, ok := ts.Get(keyOf(fmt.Sprint(i))); ok {
+			readable++
+		}
+		if _, ok := ts.Route(keyOf(fmt.Sprint("route ", i))); ok {
+			routes++
+		}
+	}
+	require.Equal(t, readable, routes, "the tiers agree")
+	require.LessOrEqual(t, readable, 100)
+	require.Positive(t, readable)
+	require.Equal(t, int64(kept), ts.Stats().Writes)
+	require.Equal(t, int64(2000-kept), ts.Stats().Dropped, "what was not taken is counted")
+}
+
+func TestAnAnswerUnderWayDoesNotSurviveAnInvalidation(t *testing.T) {
+	ts := tiers(t, Options{})
+	mark := ts.Mark("model:m")
+	ts.Invalidate("model:m")
+	require.NoError(t, ts.SetAll(entry("a", 1, mark)))
+	_, ok := ts.Get(keyOf("a"))
+	require.False(t, ok)
+	require.NoError(t, ts.SetAll(entry("a", 2, ts.Mark("model:m"))))
+	_, ok = ts.Get(keyOf("a"))
+	require.True(t, ok)
+	ts.Invalidate("another")
+	_, ok = ts.Get(keyOf("a"))
+	require.True(t, ok)
+}
+
+func TestInvalidationHitsATenantsEntriesAlone(t *testing.T) {
+	m := &model{}
+	c := Through(m, tiers(t, Options{}), Policy{Tags: func(*haiku.Request) []string { return []string{"weights 1"} }})
+	defer c.Close()
+	get := func(tenant string) {
+		_, err := haiku.NewStream(haiku.WithIdentity(t.Context(), haiku.Identity{Tenant: tenant}), c, ask("a b")).Text()
+		require.NoError(t, err)
+	}
+	get("one")
+	get("two")
+	require.Equal(t, int64(2), m.runs.Load())
+	c.tiers.Invalidate("tenant:one")
+	get("two")
+	require.Equal(t, int64(2), m.runs.Load())
+	get("one")
+	require.Equal(t, int64(3), m.runs.Load())
+	c.tiers.Invalidate("weights 1")
+	get("one")
+	get("two")
+	require.Equal(t, int64(5), m.runs.Load())
+}
+
+func TestLivesDifferByTheirJitter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ts := tiers(t, Options{Store: newMapStore(), TTL: 100 * time.Second, Jitter: 0.2})
+		for i := range 1000 {
+			require.NoError(t, ts.SetAll(entry(fmt.Sprint(i), i, Mark{})))
+		}
+		left := func() (n int) {
+			for i := range 1000 {
+				if _, ok := ts.Get(keyOf(fmt.Sprint(i))); ok {
+					n++
+				}
+			}
+			return n
+		}
+		<-time.After(79 * time.Second)
+		require.Equal(t, 1000, left())
+		<-time.After(21 * time.Second)
+		require.InDelta(t, 500, left(), 80)
+		<-time.After(20 * time.Second)
+		require.Zero(t, left())
+	})
+}
