@@ -29,10 +29,12 @@ const (
 	templates   = "github.com/nikolalohinski/gonja/v2"
 	system      = "golang.org/x/sys"
 	unicodeText = "golang.org/x/text"
+	tinyLFU     = "github.com/dgraph-io/ristretto/v2"
+	wTinyLFU    = "github.com/maypok86/otter/v2"
 	client      = "github.com/openai/openai-go/v3"
 )
 
-var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "haikutest", "model2vec", "tinymodel"}
+var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "haikutest", "model2vec", "tinymodel"}
 
 // arrows is the only place where an import between packages, or of another
 // module, is allowed. A package in "internal" never imports one above it.
@@ -47,6 +49,9 @@ var arrows = map[string]edges{
 
 	"batch":          {},
 	"batch/queueing": {},
+
+	"cache":       {code: []string{".", tinyLFU}},
+	"cache/otter": {code: []string{"cache", wTinyLFU}, tests: []string{"."}},
 
 	"internal/ring":         {},
 	"internal/sse":          {},
