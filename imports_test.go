@@ -67,7 +67,7 @@ var arrows = map[string]edges{
 
 	"examples": {code: public},
 	// The benchmarks make models of a given shape and name the kernels in use.
-	"bench": {code: append([]string{client, "internal/gguf", "internal/lora", "internal/model", "internal/schedule", "internal/simd"}, public...)},
+	"bench": {code: append([]string{client, tinyLFU, "internal/gguf", "internal/lora", "internal/model", "internal/schedule", "internal/simd"}, public...)},
 }
 
 var testTools = []string{"github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid"}

@@ -5,7 +5,7 @@
 //
 //	go run ./bench                # all tables
 //	go run ./bench -run token     # one of: token, streams, cpu, load, long, adapters, tokenizer, window, busy, chunked, overload,
-//	                              # prefix, decision, http
+//	                              # prefix, decision, cache, http
 //
 // Tables that need a second process start this program again as a client, so
 // that the client's work is not counted as the server's.
@@ -37,6 +37,7 @@ var tables = []struct {
 	{"overload", "Goodput under overload, with admission and without", overloadTable},
 	{"prefix", "Prefix cache by size, on the Mooncake trace", prefixTable},
 	{"decision", "The scheduler's own cost", decisionTable},
+	{"cache", "The output tier of the cache", cacheTable},
 	{"http", "Tokens per second through the HTTP stream as a share of those inside the engine", httpTable},
 }
 

@@ -100,11 +100,11 @@ func (f *flight) tell() {
 }
 
 // after returns the tokens from number n on, and if there are none, whether the
-// flight is over, by which error, and what to wait for if it is not.
-func (f *flight) after(n int) (tokens []haiku.Token, done bool, err error, news <-chan struct{}) {
+// flight is over and by which error; if it is not, news is what to wait for.
+func (f *flight) after(n int) (tokens []haiku.Token, news <-chan struct{}, done bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.answer.Tokens[n:], f.done, f.err, f.news
+	return f.answer.Tokens[n:], f.news, f.done, f.err
 }
 
 // begin notes who answers.

@@ -3,7 +3,6 @@ package cache
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"hash"
 	"maps"
 	"math"
 	"slices"
@@ -19,7 +18,8 @@ type Key [sha256.Size]byte
 // everything that shapes the answer. What only names the request, says how
 // urgent it is or how the answer is written out is no part of it.
 func KeyOf(req *haiku.Request, namespace string) Key {
-	d := digest{h: sha256.New()}
+	var room [1 << 10]byte // on the stack, for prompts of usual length
+	d := digest(room[:0])
 	d.text("haiku answer 1")
 	d.partition(req, namespace)
 	d.count(len(req.Messages))
@@ -40,7 +40,8 @@ func KeyOf(req *haiku.Request, namespace string) Key {
 // must have in common before their meanings are compared. The system prompt is
 // a part of it.
 func partitionOf(req *haiku.Request, namespace string) Key {
-	d := digest{h: sha256.New()}
+	var room [1 << 10]byte
+	d := digest(room[:0])
 	d.text("haiku partition 1")
 	d.partition(req, namespace)
 	for _, m := range req.Messages {
@@ -52,29 +53,21 @@ func partitionOf(req *haiku.Request, namespace string) Key {
 	return d.sum()
 }
 
-// digest writes values so that no two sequences of them are the same bytes.
-type digest struct{ h hash.Hash }
+// digest is values written so that no two sequences of them are the same bytes.
+type digest []byte
 
-func (d digest) sum() (k Key) {
-	d.h.Sum(k[:0])
-	return k
-}
+func (d *digest) sum() Key { return sha256.Sum256(*d) }
 
-func (d digest) number(n uint64) {
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], n)
-	d.h.Write(b[:])
-}
+func (d *digest) number(n uint64) { *d = binary.LittleEndian.AppendUint64(*d, n) }
+func (d *digest) count(n int)     { d.number(uint64(n)) }
+func (d *digest) float(x float64) { d.number(math.Float64bits(x)) }
 
-func (d digest) count(n int)     { d.number(uint64(n)) }
-func (d digest) float(x float64) { d.number(math.Float64bits(x)) }
-
-func (d digest) text(s string) {
+func (d *digest) text(s string) {
 	d.count(len(s))
-	d.h.Write([]byte(s))
+	*d = append(*d, s...)
 }
 
-func (d digest) flag(b bool) {
+func (d *digest) flag(b bool) {
 	if b {
 		d.number(1)
 	} else {
@@ -83,7 +76,7 @@ func (d digest) flag(b bool) {
 }
 
 // partition writes everything that shapes an answer beside the prompt.
-func (d digest) partition(req *haiku.Request, namespace string) {
+func (d *digest) partition(req *haiku.Request, namespace string) {
 	d.text(req.Tenant)
 	d.text(namespace)
 	d.text(req.Model)
@@ -102,7 +95,7 @@ func (d digest) partition(req *haiku.Request, namespace string) {
 	d.sampling(&req.Sampling)
 }
 
-func (d digest) sampling(s *haiku.Sampling) {
+func (d *digest) sampling(s *haiku.Sampling) {
 	for _, x := range []float64{s.Temperature, s.TopP, s.MinP, s.TypicalP, s.PresencePenalty, s.FrequencyPenalty, s.RepetitionPenalty} {
 		d.float(x)
 	}

@@ -162,7 +162,7 @@ func (c *Cached) compute(ctx context.Context, w *haiku.StreamWriter, key Key, re
 		c.tiers.stats.shared.Add(1)
 	}
 	for n := 0; ; {
-		tokens, done, err, news := f.after(n)
+		tokens, news, done, err := f.after(n)
 		for i := range tokens {
 			if n == 0 && i == 0 {
 				w.SetModel(f.model())

@@ -1,0 +1,272 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dgraph-io/ristretto/v2"
+
+	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/cache"
+	"github.com/intelliparadigm/haiku/cache/otter"
+	"github.com/intelliparadigm/haiku/openai"
+)
+
+// poem answers every prompt with 64 tokens, each after a step.
+type poem struct {
+	step time.Duration
+	runs atomic.Int64
+}
+
+func (p *poem) Generate(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+	p.runs.Add(1)
+	for range 64 {
+		if p.step > 0 {
+			time.Sleep(p.step)
+		}
+		if _, err := w.Push(ctx, haiku.Piece{ID: haiku.NoToken, Text: " pond"}); err != nil {
+			return err
+		}
+	}
+	w.Finish(0, haiku.FinishStop)
+	w.SetUsage(haiku.Usage{PromptTokens: 8, CompletionTokens: 64})
+	return nil
+}
+
+// cacheTable measures the output tier: an exact hit over HTTP beside a map of
+// bytes, many who ask for the same, and hit ratios by size.
+func cacheTable(s settings) error {
+	if err := hitsOverHTTP(s); err != nil {
+		return err
+	}
+	if err := stampede(); err != nil {
+		return err
+	}
+	if err := lookups(); err != nil {
+		return err
+	}
+	return hitRatios(s)
+}
+
+const question = `{"model":"poem","stream":true,"temperature":0,"messages":[{"role":"user","content":"Write about an old silent pond."}]}`
+
+// hitsOverHTTP serves an answer of 64 tokens from the cache, and the same bytes
+// from a map by net/http alone; one client, one connection.
+func hitsOverHTTP(s settings) error {
+	tiers, err := cache.New(cache.Options{})
+	if err != nil {
+		return err
+	}
+	defer tiers.Close()
+	cached := cache.Through(&poem{}, tiers, cache.Policy{})
+	defer cached.Close()
+	url, stop, err := listen(openai.Handler(cached))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	body, _, err := fetchOnce(url)
+	if err != nil {
+		return err
+	}
+	answers := map[string][]byte{question: body}
+	bare, stopBare, err := listen(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write(answers[string(asked)])
+	}))
+	if err != nil {
+		return err
+	}
+	defer stopBare()
+	requests := 4000
+	if s.quick {
+		requests = 500
+	}
+	var first [2][]time.Duration
+	for range requests {
+		for i, at := range []string{bare, url} {
+			got, took, err := fetchOnce(at)
+			if err != nil {
+				return err
+			}
+			if i == 0 && len(got) != len(body) {
+				return fmt.Errorf("the map has no answer: %d bytes", len(got))
+			}
+			first[i] = append(first[i], took)
+		}
+	}
+	micros := func(list []time.Duration, q float64) float64 { return percentile(list, q).Seconds() * 1e6 }
+	fmt.Printf("An answer of 64 tokens, %d bytes of events, first byte over HTTP/1.1 on loopback, one client, in turns:\n\n", len(body))
+	fmt.Println("| way | first byte p50, µs | p99, µs | of net/http |\n| --- | ---: | ---: | ---: |")
+	for i, name := range []string{"net/http, the bytes from a map by the body", "cache.Through behind openai.Handler, exact hit"} {
+		fmt.Printf("| %s | %.0f | %.0f | %.2f× |\n", name, micros(first[i], 0.5), micros(first[i], 0.99), micros(first[i], 0.5)/micros(first[0], 0.5))
+	}
+	fmt.Println()
+	return nil
+}
+
+// fetchOnce asks the question, and returns the answer and when its first byte
+// came.
+func fetchOnce(url string) ([]byte, time.Duration, error) {
+	start := time.Now()
+	resp, err := http.Post(url, "application/json", strings.NewReader(question))
+	if err != nil {
+		return nil, 0, err
+	}
+	defer resp.Body.Close()
+	var one [1]byte
+	if _, err := io.ReadFull(resp.Body, one[:]); err != nil {
+		return nil, 0, err
+	}
+	took := time.Since(start)
+	rest, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		return nil, 0, fmt.Errorf("%s: %s", resp.Status, rest)
+	}
+	return bytes.Join([][]byte{one[:], rest}, nil), took, err
+}
+
+// stampede has a thousand ask for the same at once.
+func stampede() error {
+	tiers, err := cache.New(cache.Options{})
+	if err != nil {
+		return err
+	}
+	defer tiers.Close()
+	model := &poem{step: 2 * time.Millisecond}
+	cached := cache.Through(model, tiers, cache.Policy{})
+	defer cached.Close()
+	var all sync.WaitGroup
+	var failed atomic.Int64
+	for range 1000 {
+		all.Go(func() {
+			text, err := haiku.NewStream(context.Background(), cached, &haiku.Request{Prompt: "the same"}).Text()
+			if err != nil || len(text) != 64*5 {
+				failed.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	fmt.Printf("1,000 identical requests at once: %d generation, %d without the whole answer.\n\n", model.runs.Load(), failed.Load())
+	return nil
+}
+
+// lookups measures what finding an entry takes.
+func lookups() error {
+	tiers, err := cache.New(cache.Options{})
+	if err != nil {
+		return err
+	}
+	defer tiers.Close()
+	req := &haiku.Request{Tenant: "t", Model: "m", Messages: []haiku.Message{{Role: haiku.RoleUser, Content: "Write about an old silent pond."}}}
+	key := cache.KeyOf(req, "")
+	if err := tiers.SetAll(cache.Write{Key: key, Answer: &cache.Answer{}, Prompt: key, Route: &cache.Route{}}); err != nil {
+		return err
+	}
+	fmt.Println("| operation | ns | allocations |\n| --- | ---: | ---: |")
+	for _, op := range []struct {
+		name string
+		run  func()
+	}{
+		{"key of a request", func() { cache.KeyOf(req, "") }},
+		{"output tier, hit", func() { tiers.Get(key) }},
+		{"route tier, hit", func() { tiers.Route(key) }},
+	} {
+		const times = 200_000
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		start := time.Now()
+		for range times {
+			op.run()
+		}
+		took := time.Since(start)
+		runtime.ReadMemStats(&after)
+		fmt.Printf("| %s | %d | %.1f |\n", op.name, took.Nanoseconds()/times, float64(after.Mallocs-before.Mallocs)/times)
+	}
+	fmt.Println()
+	return nil
+}
+
+// hitRatios replays requests whose popularity follows Zipf's law.
+func hitRatios(s settings) error {
+	requests := 400_000
+	if s.quick {
+		requests = 50_000
+	}
+	const prompts, answerBytes = 200_000, 1000
+	fmt.Printf("Hit ratio, Zipf 1.01 over %d prompts, %d requests, by room for so many answers:\n\n", prompts, requests)
+	fmt.Println("| answers | ristretto used plainly | cache on ristretto | cache on otter |\n| ---: | ---: | ---: | ---: |")
+	for _, capacity := range []int64{1_000, 10_000, 50_000} {
+		plain, err := plainHits(capacity, requests, prompts)
+		if err != nil {
+			return err
+		}
+		var ratios []float64
+		for _, open := range []func(int64) (cache.Store, error){cache.NewRistretto, otter.New} {
+			ratio, err := storeHits(open, capacity, requests, prompts, answerBytes)
+			if err != nil {
+				return err
+			}
+			ratios = append(ratios, ratio)
+		}
+		fmt.Printf("| %d | %.3f | %.3f | %.3f |\n", capacity, plain, ratios[0], ratios[1])
+	}
+	return nil
+}
+
+func zipf(prompts uint64) *rand.Zipf {
+	return rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.01, 1, prompts-1)
+}
+
+func plainHits(capacity int64, requests int, prompts uint64) (float64, error) {
+	c, err := ristretto.NewCache(&ristretto.Config[uint64, bool]{NumCounters: 10 * capacity, MaxCost: capacity, BufferItems: 64, IgnoreInternalCost: true})
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	z, hits := zipf(prompts), 0
+	for range requests {
+		id := z.Uint64()
+		if _, ok := c.Get(id); ok {
+			hits++
+		} else {
+			c.Set(id, true, 1)
+		}
+	}
+	return float64(hits) / float64(requests), nil
+}
+
+func storeHits(open func(int64) (cache.Store, error), capacity int64, requests int, prompts uint64, size int) (float64, error) {
+	answer := &cache.Answer{Tokens: []haiku.Token{{Text: strings.Repeat("x", size)}}}
+	store, err := open(capacity * int64(size+400)) // about what a record takes beside its text
+	if err != nil {
+		return 0, err
+	}
+	tiers, err := cache.New(cache.Options{Store: store})
+	if err != nil {
+		return 0, err
+	}
+	defer tiers.Close()
+	z, hits := zipf(prompts), 0
+	for range requests {
+		key := cache.KeyOf(&haiku.Request{PromptTokens: []int32{int32(z.Uint64())}}, "")
+		if _, ok := tiers.Get(key); ok {
+			hits++
+		} else {
+			_ = tiers.SetAll(cache.Write{Key: key, Answer: answer}) // what is dropped counts against it
+		}
+	}
+	return float64(hits) / float64(requests), nil
+}
