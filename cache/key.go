@@ -96,7 +96,7 @@ func (d *digest) partition(req *haiku.Request, namespace string) {
 }
 
 func (d *digest) sampling(s *haiku.Sampling) {
-	for _, x := range []float64{s.Temperature, s.TopP, s.MinP, s.TypicalP, s.PresencePenalty, s.FrequencyPenalty, s.RepetitionPenalty} {
+	for _, x := range [...]float64{s.Temperature, s.TopP, s.MinP, s.TypicalP, s.PresencePenalty, s.FrequencyPenalty, s.RepetitionPenalty} {
 		d.float(x)
 	}
 	d.count(s.TopK)
@@ -105,7 +105,7 @@ func (d *digest) sampling(s *haiku.Sampling) {
 		d.number(*s.Seed)
 	}
 	d.count(len(s.LogitBias))
-	for _, id := range slices.Sorted(maps.Keys(s.LogitBias)) {
+	for _, id := range sortedIDs(s.LogitBias) {
 		d.number(uint64(uint32(id)))
 		d.float(float64(s.LogitBias[id]))
 	}
@@ -114,4 +114,12 @@ func (d *digest) sampling(s *haiku.Sampling) {
 	for _, bits := range s.Mask {
 		d.number(bits)
 	}
+}
+
+// sortedIDs allocates nothing for the usual empty map.
+func sortedIDs(bias map[int32]float32) []int32 {
+	if len(bias) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(bias))
 }
