@@ -172,7 +172,7 @@ func lookups() error {
 	defer tiers.Close()
 	req := &haiku.Request{Tenant: "t", Model: "m", Messages: []haiku.Message{{Role: haiku.RoleUser, Content: "Write about an old silent pond."}}}
 	key := cache.KeyOf(req, "")
-	if err := tiers.SetAll(cache.Write{Key: key, Answer: &cache.Answer{}, Prompt: key, Route: &cache.Route{}}); err != nil {
+	if err := tiers.SetAll(context.Background(), cache.Write{Key: key, Answer: &cache.Answer{}, Prompt: key, Route: &cache.Route{}}); err != nil {
 		return err
 	}
 	fmt.Println("| operation | ns | allocations |\n| --- | ---: | ---: |")
@@ -265,7 +265,7 @@ func storeHits(open func(int64) (cache.Store, error), capacity int64, requests i
 		if _, ok := tiers.Get(key); ok {
 			hits++
 		} else {
-			_ = tiers.SetAll(cache.Write{Key: key, Answer: answer}) // what is dropped counts against it
+			_ = tiers.SetAll(context.Background(), cache.Write{Key: key, Answer: answer}) // what is dropped counts against it
 		}
 	}
 	return float64(hits) / float64(requests), nil

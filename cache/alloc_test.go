@@ -13,7 +13,7 @@ func TestFindingAnEntryAllocatesLittle(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { KeyOf(req, "space") }), 1.0, "what is hashed")
 	ts := tiers(t, Options{})
 	key := KeyOf(req, "")
-	require.NoError(t, ts.SetAll(Write{Key: key, Answer: &Answer{}, Prompt: key, Route: &Route{}}))
+	require.NoError(t, ts.SetAll(t.Context(), Write{Key: key, Answer: &Answer{}, Prompt: key, Route: &Route{}}))
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { ts.Get(key) }), 1.0, "ristretto takes the key on the heap")
 	require.Zero(t, testing.AllocsPerRun(100, func() { ts.Route(key) }))
 }

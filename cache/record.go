@@ -37,7 +37,8 @@ type Record struct {
 	key     Key
 	answer  *Answer
 	route   *Route
-	expires time.Time
+	expires time.Time // here
+	ends    time.Time // of the entry's whole life, also in the shared level
 	tags    []tag
 	state   atomic.Uint32 // recordState
 }

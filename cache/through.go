@@ -81,7 +81,13 @@ func (c *Cached) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku
 	}
 	key := KeyOf(req, control.Namespace)
 	if !control.NoCache {
-		if r, ok := c.tiers.find(key); ok && young(r.answer, control) {
+		r, ok := c.tiers.find(key)
+		if !ok {
+			if r, ok = c.tiers.fetch(ctx, key); ok {
+				c.tiers.stats.fetched.Add(1)
+			}
+		}
+		if ok && young(r.answer, control) {
 			c.tiers.stats.hits.Add(1)
 			c.renew(ctx, key, r, req, control)
 			return c.replay(ctx, w, "hit", r.answer)
@@ -202,10 +208,15 @@ func (c *Cached) fly(ctx context.Context, f *flight, key Key, req *haiku.Request
 		f.add(tok)
 	}
 	f.end(stream.Model(), stream.Usage())
-	if failed == nil && !control.NoStore {
-		c.keep(key, &f.answer, mark, control)
+	fit := failed == nil && !control.NoStore && c.fit(&f.answer)
+	write, ttl := Write{Key: key, Answer: new(f.answer), Mark: mark}, c.tiers.life(control.TTL)
+	if fit {
+		fit = c.tiers.set(write, ttl) == nil // what is dropped is counted there
 	}
 	f.finish(failed)
+	if fit { // nobody waits for this but who comes last, and not for long
+		c.tiers.share(context.WithoutCancel(ctx), write, ttl)
+	}
 }
 
 // mark notes what an answer to req depends on.
@@ -217,23 +228,22 @@ func (c *Cached) mark(req *haiku.Request) Mark {
 	return c.tiers.Mark(tags...)
 }
 
-// keep writes a whole answer to the tiers.
-func (c *Cached) keep(key Key, a *Answer, mark Mark, control Control) {
+// fit reports whether a complete answer may be kept.
+func (c *Cached) fit(a *Answer) bool {
 	for i := range a.Tokens {
 		if reason := a.Tokens[i].Finish; reason != "" && reason != haiku.FinishStop {
 			c.tiers.stats.refused.Add(1) // cut off, withheld, or not an answer but a call
-			return
+			return false
 		}
 	}
-	own := *a
-	_ = c.tiers.SetAll(Write{Key: key, Answer: &own, TTL: control.TTL, Mark: mark}) // it counts what is dropped
+	return true
 }
 
 // renew computes an answer anew that is about to expire, while it is still
 // served.
 func (c *Cached) renew(ctx context.Context, key Key, r *Record, req *haiku.Request, control Control) {
-	life := r.expires.Sub(r.answer.Created)
-	if c.policy.Refresh < 0 || time.Until(r.expires) > time.Duration(c.policy.Refresh*float64(life)) || control.NoStore {
+	life := r.ends.Sub(r.answer.Created)
+	if c.policy.Refresh < 0 || time.Until(r.ends) > time.Duration(c.policy.Refresh*float64(life)) || control.NoStore {
 		return
 	}
 	c.mu.Lock()

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -23,6 +24,13 @@ type Options struct {
 	// random, so that what was written together does not expire together; 0 means
 	// 0.1, negative none.
 	Jitter float64
+	// Shared is a level that several processes share, nil for none. It is asked
+	// when this process does not hold an answer.
+	Shared Shared
+	// LocalTTL bounds, beside a Shared level, how old what this process holds may
+	// become until that is asked again: so long another process's Invalidate may
+	// take to arrive here. 0 means 30 s.
+	LocalTTL time.Duration
 }
 
 // Write is what [Tiers.SetAll] makes visible.
@@ -66,6 +74,9 @@ func New(o Options) (*Tiers, error) {
 	if o.Jitter == 0 {
 		o.Jitter = 0.1
 	}
+	if o.LocalTTL <= 0 {
+		o.LocalTTL = defaultLocalTTL
+	}
 	t := &Tiers{opts: o, outputs: o.Store, versions: make(map[string]uint64), routes: make(map[Key]*Record)}
 	if t.outputs == nil {
 		var err error
@@ -83,12 +94,29 @@ func (t *Tiers) Close() { t.outputs.Close() }
 // visible in them at one moment. Readers before it see nothing of it, readers
 // after it all. If a tier does not take it, none shows it and the error matches
 // [ErrDropped].
-func (t *Tiers) SetAll(w Write) error {
+//
+// It is then written to the shared level, if there is one, all of it or nothing;
+// that it cannot be is counted and no error.
+func (t *Tiers) SetAll(ctx context.Context, w Write) error {
+	ttl := t.life(w.TTL)
+	if err := t.set(w, ttl); err != nil {
+		return err
+	}
+	t.share(ctx, w, ttl)
+	return nil
+}
+
+// set writes an entry to this process's tiers.
+func (t *Tiers) set(w Write, ttl time.Duration) error {
+	now := time.Now()
+	ends := now.Add(ttl)
+	if t.opts.Shared != nil {
+		ttl = min(ttl, t.opts.LocalTTL)
+	}
 	writing := &t.writing[w.Key[0]%uint8(len(t.writing))]
 	writing.Lock()
 	defer writing.Unlock()
-	ttl := t.life(w.TTL)
-	r := &Record{epoch: t.epoch.Add(1), key: w.Key, answer: w.Answer, route: w.Route, expires: time.Now().Add(ttl), tags: w.Mark.tags}
+	r := &Record{epoch: t.epoch.Add(1), key: w.Key, answer: w.Answer, route: w.Route, expires: now.Add(ttl), ends: ends, tags: w.Mark.tags}
 	taken := true
 	if w.Answer != nil {
 		if old, ok := t.outputs.Get(w.Key); ok { // in its other tiers too
@@ -209,19 +237,23 @@ func (t *Tiers) Mark(tags ...string) Mark {
 }
 
 // Invalidate makes every entry that was written with one of the tags unusable,
-// in all tiers, at one moment. What is written with them later is new.
-func (t *Tiers) Invalidate(tags ...string) {
+// in all tiers, at one moment. What is written with them later is new. In other
+// processes that share a level it does so within their LocalTTL; the result says
+// whether the shared level has taken it, true without one.
+func (t *Tiers) Invalidate(ctx context.Context, tags ...string) bool {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	for _, name := range tags {
 		t.versions[name]++
 	}
+	t.mu.Unlock()
+	return t.opts.Shared == nil || t.opts.Shared.Invalidate(ctx, tags...)
 }
 
 // counters are Stats as they are counted.
 type counters struct {
 	hits, semantic, misses, shared, bypassed atomic.Int64
 	writes, dropped, refused, refreshed      atomic.Int64
+	fetched, unshared                        atomic.Int64
 }
 
 // Stats is what a cache has done since it began.
@@ -234,6 +266,9 @@ type Stats struct {
 	// Refused answers were not fit to be kept. Refreshed were computed anew before
 	// they expired.
 	Writes, Dropped, Refused, Refreshed int64
+	// Fetched of the Hits came from the shared level; Unshared writes it did not
+	// take.
+	Fetched, Unshared int64
 }
 
 // Stats tells what has happened so far.
@@ -242,5 +277,6 @@ func (t *Tiers) Stats() Stats {
 	return Stats{
 		Hits: c.hits.Load(), Semantic: c.semantic.Load(), Misses: c.misses.Load(), Shared: c.shared.Load(), Bypassed: c.bypassed.Load(),
 		Writes: c.writes.Load(), Dropped: c.dropped.Load(), Refused: c.refused.Load(), Refreshed: c.refreshed.Load(),
+		Fetched: c.fetched.Load(), Unshared: c.unshared.Load(),
 	}
 }

@@ -78,11 +78,11 @@ func TestTheTiersAgree(t *testing.T) {
 					for range rounds {
 						i := random.IntN(3)
 						if random.IntN(10) == 0 {
-							ts.Invalidate("tag" + names[i])
+							ts.Invalidate(t.Context(), "tag"+names[i])
 							continue
 						}
 						mark := ts.Mark("tag" + names[i])
-						_ = ts.SetAll(entry(names[i], int(versions[i].Add(1)), mark))
+						_ = ts.SetAll(t.Context(), entry(names[i], int(versions[i].Add(1)), mark))
 					}
 				})
 			}
@@ -124,7 +124,7 @@ func TestTheTiersAgree(t *testing.T) {
 
 func TestAWriteThatATierDoesNotTakeIsNowhere(t *testing.T) {
 	ts := tiers(t, Options{Store: refusing{newMapStore(), func() bool { return true }}})
-	require.ErrorIs(t, ts.SetAll(entry("a", 1, Mark{})), ErrDropped)
+	require.ErrorIs(t, ts.SetAll(t.Context(), entry("a", 1, Mark{})), ErrDropped)
 	_, ok := ts.Get(keyOf("a"))
 	require.False(t, ok)
 	_, ok = ts.Route(keyOf("route a"))
@@ -135,7 +135,7 @@ func TestAWriteThatATierDoesNotTakeIsNowhere(t *testing.T) {
 func TestWhatIsEvictedFromOneTierIsGoneFromAll(t *testing.T) {
 	store := newMapStore()
 	ts := tiers(t, Options{Store: store})
-	require.NoError(t, ts.SetAll(entry("a", 1, Mark{})))
+	require.NoError(t, ts.SetAll(t.Context(), entry("a", 1, Mark{})))
 	r, ok := store.Get(keyOf("a"))
 	require.True(t, ok)
 	r.Hide() // as a store does that evicts it
@@ -151,7 +151,7 @@ func TestRistrettoNeverHoldsMoreThanItsBytes(t *testing.T) {
 	for i := range 2000 {
 		w := entry(fmt.Sprint(i), i, Mark{})
 		w.Answer.Tokens = []haiku.Token{{Text: string(make([]byte, 1000))}}
-		if ts.SetAll(w) == nil {
+		if ts.SetAll(t.Context(), w) == nil {
 			kept++
 		}
 	}
@@ -174,14 +174,14 @@ func TestRistrettoNeverHoldsMoreThanItsBytes(t *testing.T) {
 func TestAnAnswerUnderWayDoesNotSurviveAnInvalidation(t *testing.T) {
 	ts := tiers(t, Options{})
 	mark := ts.Mark("model:m")
-	ts.Invalidate("model:m")
-	require.NoError(t, ts.SetAll(entry("a", 1, mark)))
+	ts.Invalidate(t.Context(), "model:m")
+	require.NoError(t, ts.SetAll(t.Context(), entry("a", 1, mark)))
 	_, ok := ts.Get(keyOf("a"))
 	require.False(t, ok)
-	require.NoError(t, ts.SetAll(entry("a", 2, ts.Mark("model:m"))))
+	require.NoError(t, ts.SetAll(t.Context(), entry("a", 2, ts.Mark("model:m"))))
 	_, ok = ts.Get(keyOf("a"))
 	require.True(t, ok)
-	ts.Invalidate("another")
+	ts.Invalidate(t.Context(), "another")
 	_, ok = ts.Get(keyOf("a"))
 	require.True(t, ok)
 }
@@ -197,12 +197,12 @@ func TestInvalidationHitsATenantsEntriesAlone(t *testing.T) {
 	get("one")
 	get("two")
 	require.Equal(t, int64(2), m.runs.Load())
-	c.tiers.Invalidate("tenant:one")
+	c.tiers.Invalidate(t.Context(), "tenant:one")
 	get("two")
 	require.Equal(t, int64(2), m.runs.Load())
 	get("one")
 	require.Equal(t, int64(3), m.runs.Load())
-	c.tiers.Invalidate("weights 1")
+	c.tiers.Invalidate(t.Context(), "weights 1")
 	get("one")
 	get("two")
 	require.Equal(t, int64(5), m.runs.Load())
@@ -212,7 +212,7 @@ func TestLivesDifferByTheirJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ts := tiers(t, Options{Store: newMapStore(), TTL: 100 * time.Second, Jitter: 0.2})
 		for i := range 1000 {
-			require.NoError(t, ts.SetAll(entry(fmt.Sprint(i), i, Mark{})))
+			require.NoError(t, ts.SetAll(t.Context(), entry(fmt.Sprint(i), i, Mark{})))
 		}
 		left := func() (n int) {
 			for i := range 1000 {

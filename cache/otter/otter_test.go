@@ -31,7 +31,7 @@ func key(name string) cache.Key { return cache.KeyOf(&haiku.Request{Prompt: name
 func TestTheTiersAgreeUnderEviction(t *testing.T) {
 	ts := tiers(t, 100_000, time.Hour)
 	for i := range 2000 {
-		_ = ts.SetAll(cache.Write{
+		_ = ts.SetAll(t.Context(), cache.Write{
 			Key: key(fmt.Sprint(i)), Answer: &cache.Answer{Tokens: []haiku.Token{{Text: strings.Repeat("x", 1000)}}},
 			Prompt: key(fmt.Sprint("route ", i)), Route: &cache.Route{Model: "m"},
 		})

@@ -1,0 +1,120 @@
+package cache
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"github.com/intelliparadigm/haiku"
+)
+
+// Shared is a level of the cache that several processes share, such as
+// cache/redis. It keeps these rules:
+//
+//   - Its methods may be called concurrently, and return within a time of the
+//     store's own, whatever the context allows. Nothing that goes wrong with it is
+//     an error to its caller: it is a miss.
+//   - Values that were written together are read together, or not at all.
+//   - What was invalidated is not read any more, in no process.
+type Shared interface {
+	// Get returns the values of keys, nil where there is none.
+	Get(ctx context.Context, keys ...string) [][]byte
+	// SetAll stores all entries or none, and reports which. Of two writes the one
+	// with the higher epoch is the newer.
+	SetAll(ctx context.Context, epoch uint64, entries []Entry) bool
+	// Invalidate makes everything under the tags unreadable. It reports whether
+	// that has happened; if not, the store makes up for it.
+	Invalidate(ctx context.Context, tags ...string) bool
+	Close() error
+}
+
+// Entry is one value of a write to a [Shared] level.
+type Entry struct {
+	Key   string
+	Value []byte
+	TTL   time.Duration // 0 is for as long as the store keeps it
+	Tags  []string
+}
+
+// defaultLocalTTL is how old what this process holds may become until the shared
+// level is asked again.
+const defaultLocalTTL = 30 * time.Second
+
+// packed is an answer as it lies in the shared level.
+type packed struct {
+	Model   string        `json:"model"`
+	Created time.Time     `json:"created"`
+	Expires time.Time     `json:"expires"`
+	Usage   haiku.Usage   `json:"usage"`
+	Tokens  []packedToken `json:"tokens"`
+	Tags    []string      `json:"tags"`
+}
+
+type packedToken struct {
+	Choice int                `json:"c,omitempty"`
+	Text   string             `json:"t,omitempty"`
+	Finish haiku.FinishReason `json:"f,omitempty"`
+}
+
+func answerKey(key Key) string { return "answer:" + hex.EncodeToString(key[:]) }
+func routeKey(key Key) string  { return "route:" + hex.EncodeToString(key[:]) }
+
+// share writes an entry to the shared level, whole or not at all.
+func (t *Tiers) share(ctx context.Context, w Write, ttl time.Duration) {
+	if t.opts.Shared == nil {
+		return
+	}
+	tags := w.Mark.names()
+	var entries []Entry
+	add := func(key string, v any) bool {
+		data, err := json.Marshal(v)
+		entries = append(entries, Entry{Key: key, Value: data, TTL: ttl, Tags: tags})
+		return err == nil
+	}
+	ok := true
+	if a := w.Answer; a != nil {
+		p := packed{Model: a.Model, Created: a.Created, Expires: time.Now().Add(ttl), Usage: a.Usage, Tags: tags}
+		for _, tok := range a.Tokens {
+			p.Tokens = append(p.Tokens, packedToken{tok.Choice, tok.Text, tok.Finish})
+		}
+		ok = add(answerKey(w.Key), p)
+	}
+	if w.Route != nil && w.Prompt != (Key{}) {
+		ok = add(routeKey(w.Prompt), w.Route) && ok
+	}
+	if !ok || !t.opts.Shared.SetAll(ctx, uint64(time.Now().UnixNano()), entries) {
+		t.stats.unshared.Add(1)
+	}
+}
+
+// fetch looks for an answer in the shared level, and keeps what it finds here
+// too.
+func (t *Tiers) fetch(ctx context.Context, key Key) (*Record, bool) {
+	if t.opts.Shared == nil {
+		return nil, false
+	}
+	data := t.opts.Shared.Get(ctx, answerKey(key))[0]
+	var p packed
+	if data == nil || json.Unmarshal(data, &p) != nil || !time.Now().Before(p.Expires) {
+		return nil, false
+	}
+	a := &Answer{Model: p.Model, Created: p.Created, Usage: p.Usage}
+	for _, tok := range p.Tokens {
+		a.Tokens = append(a.Tokens, haiku.Token{Choice: tok.Choice, ID: haiku.NoToken, Text: tok.Text, Finish: tok.Finish})
+	}
+	ttl := min(time.Until(p.Expires), t.opts.LocalTTL)
+	r := &Record{epoch: t.epoch.Add(1), key: key, answer: a, expires: time.Now().Add(ttl), ends: p.Expires, tags: t.Mark(p.Tags...).tags}
+	r.state.Store(visible)
+	t.outputs.Set(key, r, r.Bytes(), ttl) // if it is not taken, the next one asks again
+	return r, true
+}
+
+// names are the tags of a mark.
+func (m Mark) names() []string {
+	names := make([]string, len(m.tags))
+	for i, tag := range m.tags {
+		names[i] = tag.name
+	}
+	return names
+}

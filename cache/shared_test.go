@@ -1,0 +1,125 @@
+package cache
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/intelliparadigm/haiku"
+)
+
+// mapShared is a Shared in memory, which can be down.
+type mapShared struct {
+	mu       sync.Mutex
+	down     bool
+	all      map[string]Entry
+	versions map[string]int
+	written  map[string]map[string]int // versions of the tags when a key was written
+}
+
+func newMapShared() *mapShared {
+	return &mapShared{all: make(map[string]Entry), versions: make(map[string]int), written: make(map[string]map[string]int)}
+}
+
+func (s *mapShared) Get(_ context.Context, keys ...string) [][]byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	values := make([][]byte, len(keys))
+	for i, key := range keys {
+		e, ok := s.all[key]
+		for tag, version := range s.written[key] {
+			ok = ok && s.versions[tag] == version
+		}
+		if ok && !s.down {
+			values[i] = e.Value
+		}
+	}
+	return values
+}
+
+func (s *mapShared) SetAll(_ context.Context, _ uint64, entries []Entry) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return false
+	}
+	for _, e := range entries {
+		s.all[e.Key] = e
+		s.written[e.Key] = make(map[string]int)
+		for _, tag := range e.Tags {
+			s.written[e.Key][tag] = s.versions[tag]
+		}
+	}
+	return true
+}
+
+func (s *mapShared) Invalidate(_ context.Context, tags ...string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, tag := range tags {
+		s.versions[tag]++
+	}
+	return !s.down
+}
+
+func (s *mapShared) Close() error { return nil }
+
+func TestProcessesShareWhatOneOfThemComputed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared, m := newMapShared(), &model{}
+		process := func() *Cached {
+			return Through(m, tiers(t, Options{Store: newMapStore(), Shared: shared, LocalTTL: 10 * time.Second, Jitter: -1}), Policy{})
+		}
+		one, two := process(), process()
+		defer one.Close()
+		defer two.Close()
+		get := func(c *Cached) haiku.Usage {
+			stream := haiku.NewStream(t.Context(), c, ask("an old pond"))
+			got, err := stream.Text()
+			require.NoError(t, err)
+			require.Equal(t, "an old pond ", got)
+			require.Equal(t, "the model", stream.Model())
+			return stream.Usage()
+		}
+		get(one)
+		require.Equal(t, haiku.Usage{PromptTokens: 3, CompletionTokens: 3, CachedTokens: 3}, get(two))
+		get(two)
+		require.Equal(t, int64(1), m.runs.Load())
+		require.Equal(t, Stats{Hits: 2, Fetched: 1}, two.tiers.Stats())
+
+		require.True(t, one.tiers.Invalidate(t.Context(), "model:"))
+		get(one)
+		require.Equal(t, int64(2), m.runs.Load())
+		<-time.After(11 * time.Second)
+		get(two)
+		require.Equal(t, int64(2), m.runs.Load(), "the other process has the new one by now")
+
+		// Without the shared level everyone is alone, and nobody waits or fails.
+		shared.down = true
+		<-time.After(time.Minute)
+		get(one)
+		get(two)
+		get(two)
+		require.Equal(t, int64(4), m.runs.Load())
+		require.Equal(t, int64(1), one.tiers.Stats().Unshared)
+		shared.down = false
+		<-time.After(time.Minute)
+		get(one)
+		require.Equal(t, int64(4), m.runs.Load(), "what was shared before is there again")
+	})
+}
+
+func TestAForeignValueIsAMiss(t *testing.T) {
+	shared, m := newMapShared(), &model{}
+	c := Through(m, tiers(t, Options{Shared: shared}), Policy{})
+	defer c.Close()
+	for _, value := range []string{"", "not JSON", "{}", `{"expires":"2001-01-01T00:00:00Z"}`, "null", "[]"} {
+		shared.SetAll(t.Context(), 1, []Entry{{Key: answerKey(KeyOf(ask("an old pond"), "")), Value: []byte(value)}})
+		_, ok := c.tiers.fetch(t.Context(), KeyOf(ask("an old pond"), ""))
+		require.False(t, ok, value)
+	}
+}
