@@ -1,0 +1,186 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+var (
+	// ErrOwed is matched by the error of Close when invalidations never reached
+	// the server: other processes still read what they should have removed.
+	ErrOwed = errors.New("redis: invalidations were not delivered")
+
+	errOff = errors.New("redis: the store is off")
+)
+
+// writeAttempts bounds how often a write learns new versions and tries again.
+const writeAttempts = 3
+
+// Store is a level of a cache on a Redis server. Its methods may be called from
+// any number of goroutines; it starts none of its own.
+type Store struct {
+	client   goredis.UniversalClient
+	options  Options
+	unusable bool
+
+	prefix      string // of the keys of entries
+	tagsKey     string
+	read, write *goredis.Script
+
+	versions versions
+	breaker  breaker
+	count    counters
+	closed   atomic.Bool
+}
+
+// New returns a Store on client, which stays the caller's. It does not wait for
+// the server: one that is not there yet is a miss like one that is gone.
+func New(client goredis.UniversalClient, options Options) *Store {
+	o := options.withDefaults()
+	s := &Store{
+		client: client, options: o, unusable: !heedsDeadlines(client),
+		prefix: o.hashTag() + "e:", tagsKey: o.hashTag() + "tags",
+		read: goredis.NewScript(readScript), write: goredis.NewScript(writeScript),
+		versions: versions{known: map[uint16]uint64{}, owed: map[uint16]uint64{}},
+		breaker:  breaker{threshold: o.Failures, pause: o.Pause, maxPause: o.MaxPause},
+	}
+	if s.unusable {
+		o.Logger.Error("haiku: the shared cache stays off: its Redis client must be made with ContextTimeoutEnabled",
+			slog.String("prefix", o.Prefix))
+	}
+	return s
+}
+
+// Get returns the values of keys, nil where there is none. All of them are of
+// one write: where the keys hold parts of several, those of the highest epoch
+// are returned, and among equal ones those of the write that is met first. A
+// server that is down, slow or flushed is a miss. The values are the caller's.
+func (s *Store) Get(ctx context.Context, keys ...string) [][]byte {
+	values := make([][]byte, len(keys))
+	if len(keys) == 0 {
+		return values
+	}
+	var records []any
+	err := s.do(ctx, func(ctx context.Context) (err error) {
+		records, err = s.read.Run(ctx, s.client, s.redisKeys(len(keys), func(i int) string { return keys[i] }),
+			maxRecordBytes(s.options.MaxValueBytes)).Slice()
+		return err
+	})
+	hits := 0
+	if err == nil && len(records) == len(keys) {
+		hits = s.pick(values, keys, records)
+	}
+	s.count.hits.Add(uint64(hits))
+	s.count.misses.Add(uint64(len(keys) - hits))
+	return values
+}
+
+// pick fills values with the parts of one write, and returns how many.
+func (s *Store) pick(values [][]byte, keys []string, records []any) (hits int) {
+	ids := make([]writeID, len(keys))
+	var best writeID
+	for i, record := range records {
+		text, found := record.(string)
+		if !found {
+			continue
+		}
+		var ok bool
+		if ids[i], values[i], ok = decode(keys[i], []byte(text)); !ok {
+			s.count.corrupt.Add(1)
+			continue
+		}
+		if hits == 0 || ids[i].epoch > best.epoch {
+			best = ids[i]
+		}
+		hits++
+	}
+	for i := range values {
+		if values[i] != nil && ids[i] != best {
+			values[i] = nil
+			hits--
+			s.count.mixed.Add(1)
+		}
+	}
+	return hits
+}
+
+// SetAll stores all entries or none. Readers prefer the higher epoch where two
+// writes meet; a write replaces what its keys held whatever its epoch. True means
+// that all are stored, false that none is, except after a timeout or a lost
+// connection: then nobody knows which. The values are only read, and not after
+// the call.
+func (s *Store) SetAll(ctx context.Context, epoch uint64, entries []Entry) bool {
+	if len(entries) == 0 {
+		return true
+	}
+	w, ok := s.newWrite(epoch, entries)
+	if !ok {
+		s.count.refused.Add(1)
+		return false
+	}
+	stored := false
+	err := s.do(ctx, func(ctx context.Context) (err error) {
+		for attempt := 0; attempt < writeAttempts && err == nil && !stored; attempt++ {
+			stored, err = w.try(ctx)
+		}
+		return err
+	})
+	switch {
+	case stored:
+		s.count.stored.Add(1)
+	case err == nil:
+		s.count.outrun.Add(1)
+	}
+	return stored
+}
+
+// Invalidate makes everything under the tags unreadable from now on, everywhere.
+// False means that this has not reached the server yet: this Store then reads
+// nothing until it has, and delivers it with whatever operation comes next.
+func (s *Store) Invalidate(ctx context.Context, tags ...string) bool {
+	if len(tags) == 0 {
+		return true
+	}
+	s.versions.owe(tags)
+	return s.do(ctx, func(context.Context) error { return nil }) == nil
+}
+
+// Close turns the Store off. It makes one attempt to deliver invalidations that
+// are owed, and returns an error that is ErrOwed if it fails. Operations that
+// run go on for as long as their deadline lets them. The client stays open.
+func (s *Store) Close() error {
+	if s.closed.Load() || s.versions.debt() == nil {
+		s.closed.Store(true)
+		return nil
+	}
+	err := s.do(context.Background(), func(context.Context) error { return nil })
+	s.closed.Store(true)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrOwed, err)
+	}
+	return nil
+}
+
+// redisKeys returns the KEYS of a script: the versions, then those of n entries.
+func (s *Store) redisKeys(n int, key func(i int) string) []string {
+	keys := make([]string, n+1)
+	keys[0] = s.tagsKey
+	for i := range n {
+		keys[i+1] = s.prefix + key(i)
+	}
+	return keys
+}
+
+// millis is a TTL as Redis takes it, at least 1.
+func (s *Store) millis(ttl time.Duration) int64 {
+	if ttl == 0 || ttl > s.options.MaxTTL {
+		ttl = s.options.MaxTTL
+	}
+	return max(1, ttl.Milliseconds())
+}

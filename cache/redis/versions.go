@@ -1,0 +1,82 @@
+package redis
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+)
+
+// versions are what a Store knows about tags: the versions it saw last, which
+// may be outdated, and the slots whose invalidation has not reached the server.
+// Both are bounded by the number of slots. It is safe for concurrent use.
+type versions struct {
+	mu    sync.Mutex
+	known map[uint16]uint64
+	owed  map[uint16]uint64 // slot → number of the latest Invalidate that named it
+	calls uint64
+}
+
+// newVersion draws a version, or the number of a write. It is never 0.
+func newVersion() uint64 { return rand.Uint64() | 1 }
+
+// of returns the distinct slots of tags with the versions known.
+func (v *versions) of(tags []string) (slots []tagVersion) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, tag := range tags {
+		slot := slotOf(tag)
+		if findSlot(slots, slot) < 0 {
+			slots = append(slots, tagVersion{slot, v.known[slot]})
+		}
+	}
+	return slots
+}
+
+// learn takes the versions of slots from the reply to a write.
+func (v *versions) learn(slots []tagVersion, reply string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for i, t := range slots {
+		if at := 8 * i; at+8 <= len(reply) {
+			v.known[t.slot] = binary.LittleEndian.Uint64([]byte(reply[at : at+8]))
+		}
+	}
+}
+
+// owe notes that tags are to be invalidated.
+func (v *versions) owe(tags []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.calls++
+	for _, tag := range tags {
+		v.owed[slotOf(tag)] = v.calls
+	}
+}
+
+// debt returns the slots owed, each with the number of its Invalidate, or nil.
+func (v *versions) debt() map[uint16]uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.owed) == 0 {
+		return nil
+	}
+	owed := make(map[uint16]uint64, len(v.owed))
+	for slot, call := range v.owed {
+		owed[slot] = call
+	}
+	return owed
+}
+
+// settle notes that the slots of debt have a new version. One that another
+// Invalidate has named in the meantime stays owed: what was delivered may have
+// come before entries which that one must take with it.
+func (v *versions) settle(debt map[uint16]uint64, version uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for slot, call := range debt {
+		v.known[slot] = version
+		if v.owed[slot] == call {
+			delete(v.owed, slot)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package redis
+
+import (
+	"context"
+	"slices"
+)
+
+// write is one SetAll.
+type write struct {
+	store   *Store
+	id      writeID
+	entries []Entry
+	keys    []string
+	tags    []string // of all entries
+}
+
+// newWrite returns false for entries that are out of bounds.
+func (s *Store) newWrite(epoch uint64, entries []Entry) (*write, bool) {
+	w := &write{store: s, id: writeID{epoch, newVersion()}, entries: entries}
+	for i := range entries {
+		e := &entries[i]
+		if len(e.Value) > s.options.MaxValueBytes || len(e.Tags) > maxTags || e.TTL < 0 {
+			return nil, false
+		}
+		w.tags = append(w.tags, e.Tags...)
+	}
+	w.keys = s.redisKeys(len(entries), func(i int) string { return entries[i].Key })
+	return w, true
+}
+
+// try stores the entries under the versions known, or learns those that hold.
+func (w *write) try(ctx context.Context) (stored bool, err error) {
+	s := w.store
+	expected := s.versions.of(w.tags)
+	keys, entries := w.keys, w.entries
+	learning := slices.ContainsFunc(expected, func(t tagVersion) bool { return t.version == 0 })
+	if learning {
+		keys, entries = keys[:1], nil // it cannot match yet: ask without sending the values
+	}
+	reply, err := s.write.Run(ctx, s.client, keys, w.arguments(expected, entries)...).Text()
+	if err != nil || reply == "" {
+		return err == nil && !learning, err
+	}
+	s.versions.learn(expected, reply)
+	return false, nil
+}
+
+// arguments lays the write out as writeScript wants it. All heads share one
+// buffer; the values are not copied.
+func (w *write) arguments(expected []tagVersion, entries []Entry) []any {
+	length := tagBytes * len(expected)
+	for i := range entries {
+		length += fixedBytes + tagBytes*len(entries[i].Tags)
+	}
+	buffer := make([]byte, 0, length)
+	for _, t := range expected {
+		buffer = t.appendTo(buffer)
+	}
+	args := append(make([]any, 0, 2+3*len(entries)), tagVersion{version: newVersion()}.versionBytes(), buffer)
+	var own []tagVersion
+	for i := range entries {
+		e := &entries[i]
+		own = own[:0]
+		for _, tag := range e.Tags {
+			own = append(own, expected[findSlot(expected, slotOf(tag))])
+		}
+		begin := len(buffer)
+		buffer = appendHead(buffer, w.id, e.Key, own, e.Value)
+		args = append(args, w.store.millis(e.TTL), buffer[begin:], e.Value)
+	}
+	return args
+}
+
+func findSlot(tags []tagVersion, slot uint16) int {
+	return slices.IndexFunc(tags, func(t tagVersion) bool { return t.slot == slot })
+}
