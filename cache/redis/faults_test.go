@@ -1,0 +1,213 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+// brisk gives up soon and tries again soon.
+func brisk(log *bytes.Buffer) Options {
+	return Options{Deadline: 100 * time.Millisecond, Failures: 3, Pause: time.Millisecond, MaxPause: 8 * time.Millisecond, Logger: textLogger(log)}
+}
+
+// eventually waits for the store to store, and so to have recovered.
+func eventually(t *testing.T, s *Store, entries ...Entry) {
+	t.Helper()
+	require.Eventually(t, func() bool { return s.SetAll(t.Context(), 1, entries) }, 20*time.Second, 2*time.Millisecond)
+}
+
+// untilOpen reads until the store gives the server up.
+func untilOpen(t *testing.T, s *Store) {
+	t.Helper()
+	for i := 0; s.Stats().Opened == 0; i++ {
+		require.Less(t, i, 100, "it gives up")
+		require.Equal(t, "-", get(t, s, "k"))
+	}
+}
+
+func TestADeadServerIsAMissAndComesBack(t *testing.T) {
+	srv := serve(t)
+	log := &bytes.Buffer{}
+	s := srv.open(brisk(log))
+	eventually(t, s, entry("k", "old", "tag"))
+	srv.kill()
+	untilOpen(t, s)
+	require.False(t, s.SetAll(t.Context(), 1, []Entry{entry("k", "v")}))
+	srv.restart()
+	eventually(t, s, entry("other", "new", "tag"))
+	require.Equal(t, "- new", get(t, s, "k", "other"), "what was lost stays lost")
+	require.False(t, s.Stats().Open)
+	require.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log)
+	require.Equal(t, 1, strings.Count(log.String(), "level=INFO"), log)
+}
+
+func TestAServerThatIsNotThereYet(t *testing.T) {
+	srv := serve(t)
+	srv.kill()
+	s := srv.open(brisk(&bytes.Buffer{}))
+	untilOpen(t, s)
+	require.NotZero(t, s.Stats().Errors)
+	srv.restart()
+	eventually(t, s, entry("k", "v"))
+}
+
+func TestAStoppedServerCostsTheDeadlineAndThenNothing(t *testing.T) {
+	srv := serve(t)
+	log := &bytes.Buffer{}
+	o := brisk(log)
+	o.Pause, o.MaxPause = time.Hour, time.Hour
+	s := srv.open(o)
+	eventually(t, s, entry("k", "v", "tag"))
+	srv.signal(syscall.SIGSTOP)
+	begin := time.Now()
+	untilOpen(t, s)
+	require.Less(t, time.Since(begin), 3*time.Second, "three deadlines of 0.1 s, while the client's own are 5 s")
+	require.Equal(t, uint64(3), s.Stats().Timeouts)
+	for range 10_000 {
+		require.False(t, s.SetAll(t.Context(), 2, []Entry{entry("k", "w")}))
+	}
+	require.Equal(t, uint64(10_000), s.Stats().Skipped)
+	require.Equal(t, uint64(3), s.Stats().Timeouts)
+	srv.signal(syscall.SIGCONT)
+	require.Equal(t, "-", get(t, s, "k"), "the pause is not over")
+}
+
+func TestAServerThatWakesUpIsUsedAgain(t *testing.T) {
+	srv := serve(t)
+	log := &bytes.Buffer{}
+	s := srv.open(brisk(log))
+	eventually(t, s, entry("k", "v"))
+	srv.signal(syscall.SIGSTOP)
+	untilOpen(t, s)
+	for range 3 { // probes that fail are not news
+		require.Eventually(t, func() bool { before := s.Stats().Timeouts; _ = get(t, s, "k"); return s.Stats().Timeouts > before },
+			20*time.Second, time.Millisecond)
+	}
+	srv.signal(syscall.SIGCONT)
+	require.Eventually(t, func() bool { return get(t, s, "k") == "v" }, 20*time.Second, time.Millisecond)
+	require.Equal(t, 2, strings.Count(log.String(), "\n"), log)
+}
+
+func TestALateWriteDoesNotPassAnInvalidation(t *testing.T) {
+	srv := serve(t)
+	o := patient
+	o.Deadline = 100 * time.Millisecond
+	o.Failures = 1000
+	slow, other := srv.open(o), srv.open(patient)
+	require.True(t, slow.SetAll(t.Context(), 1, []Entry{entry("k", "v1", "model")}))
+	srv.signal(syscall.SIGSTOP)
+	require.False(t, slow.SetAll(t.Context(), 2, []Entry{entry("k", "late", "model"), entry("untagged", "late")}))
+	require.Equal(t, uint64(1), slow.Stats().Timeouts)
+	// The bytes of the late write are in the server's socket. It may take the
+	// invalidation first or second: the entry is gone either way.
+	done := make(chan bool)
+	go func() { done <- other.Invalidate(t.Context(), "model") }()
+	srv.signal(syscall.SIGCONT)
+	require.True(t, <-done)
+	require.Equal(t, "-", get(t, other, "k"))
+	raw := srv.raw()
+	require.NoError(t, raw.Ping(t.Context()).Err())
+	require.Equal(t, "-", get(t, other, "k"))
+}
+
+func TestAFlushedServerBringsNothingBack(t *testing.T) {
+	srv := serve(t)
+	s, raw := srv.open(patient), srv.raw()
+	require.True(t, s.SetAll(t.Context(), 1, []Entry{entry("k", "old", "tag"), entry("free", "old")}))
+	kept := raw.Dump(t.Context(), s.prefix+"k").Val()
+	require.NoError(t, raw.FlushAll(t.Context()).Err())
+	require.NoError(t, raw.ScriptFlush(t.Context()).Err())
+	require.Equal(t, "- -", get(t, s, "k", "free"))
+	require.True(t, s.SetAll(t.Context(), 2, []Entry{entry("new", "1", "tag")}))
+	require.NoError(t, raw.Restore(t.Context(), s.prefix+"k", time.Minute, kept).Err())
+	require.Equal(t, "-", get(t, s, "k"), "the version of its tag was drawn anew")
+	require.Equal(t, "1", get(t, s, "new"))
+
+	require.NoError(t, raw.Del(t.Context(), s.tagsKey).Err(), "as an eviction of the versions")
+	require.Equal(t, "-", get(t, s, "new"))
+	require.True(t, s.SetAll(t.Context(), 3, []Entry{entry("newer", "2", "tag")}))
+	require.Equal(t, "-", get(t, s, "new"))
+	require.Equal(t, "2", get(t, s, "newer"))
+}
+
+func TestAnInvalidationIsOwedUntilItArrives(t *testing.T) {
+	srv := serve(t)
+	s, other := srv.open(brisk(&bytes.Buffer{})), srv.open(patient)
+	eventually(t, s, entry("k", "old", "tag"), entry("free", "old"))
+	srv.signal(syscall.SIGSTOP)
+	require.False(t, s.Invalidate(t.Context(), "tag"))
+	require.Error(t, func() error { s := srv.open(brisk(&bytes.Buffer{})); s.versions.owe([]string{"tag"}); return s.Close() }())
+	srv.signal(syscall.SIGCONT)
+	require.Eventually(t, func() bool { return get(t, s, "free") == "old" }, 20*time.Second, time.Millisecond)
+	require.Equal(t, "-", get(t, other, "k"), "the first operation that got through has delivered it")
+	require.NoError(t, s.Close())
+}
+
+// TestACrashLeavesNoHalfWrites kills a server that keeps an append-only file
+// amid writes of three keys, and reads what it has after its restart.
+func TestACrashLeavesNoHalfWrites(t *testing.T) {
+	srv := serve(t, "--appendonly", "yes", "--appendfsync", "no")
+	rounds := 4
+	if testing.Short() {
+		rounds = 2
+	}
+	written := 0
+	for round := range rounds {
+		writers := make([]*Store, 3)
+		var wrote atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		for w := range writers {
+			s := srv.open(patient)
+			group.Go(func() {
+				for i := 0; ctx.Err() == nil; i++ {
+					if s.SetAll(ctx, uint64(i), triple(fmt.Sprint(round, w, i%50), fmt.Sprint(i))) {
+						wrote.Add(1)
+					}
+				}
+			})
+		}
+		require.Eventually(t, func() bool { return wrote.Load() > 200 }, 20*time.Second, time.Millisecond)
+		srv.kill()
+		cancel()
+		group.Wait()
+		srv.restart()
+		for w := range writers {
+			written += countWhole(t, srv.open(patient), fmt.Sprint(round, w))
+		}
+	}
+	require.Positive(t, written, "something survived the crashes")
+}
+
+func triple(group, value string) []Entry {
+	return []Entry{entry(group+"/a", value+"a", "tag"), entry(group+"/b", value+"b"), entry(group+"/c", value+"c", "tag", group)}
+}
+
+// countWhole fails on groups of which some parts are missing.
+func countWhole(t *testing.T, s *Store, writer string) (whole int) {
+	for i := range 50 {
+		g := writer + " " + number(i)
+		g = strings.TrimSpace(g)
+		values := s.Get(t.Context(), g+"/a", g+"/b", g+"/c")
+		if values[0] == nil && values[1] == nil && values[2] == nil {
+			continue
+		}
+		v := strings.TrimSuffix(string(values[0]), "a")
+		require.Equal(t, fmt.Sprintf("%sa %sb %sc", v, v, v), texts(values), g)
+		whole++
+	}
+	return whole
+}
