@@ -32,9 +32,11 @@ const (
 	tinyLFU     = "github.com/dgraph-io/ristretto/v2"
 	wTinyLFU    = "github.com/maypok86/otter/v2"
 	client      = "github.com/openai/openai-go/v3"
+	redisClient = "github.com/redis/go-redis/v9"
 )
 
 var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "haikutest", "model2vec", "tinymodel"}
+var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache/redis", "haikutest", "model2vec", "tinymodel"}
 
 // arrows is the only place where an import between packages, or of another
 // module, is allowed. A package in "internal" never imports one above it.
@@ -49,6 +51,7 @@ var arrows = map[string]edges{
 
 	"batch":          {},
 	"batch/queueing": {},
+	"cache/redis":    {code: []string{redisClient}},
 
 	"cache":       {code: []string{".", tinyLFU}},
 	"cache/otter": {code: []string{"cache", wTinyLFU}, tests: []string{"."}},
@@ -186,6 +189,9 @@ func TestImportRulesRefuse(t *testing.T) {
 		{"stream.go", "github.com/go-json-experiment/jsonx", false},
 		{"internal/mmap/read.go", "golang.org/x/sys/unix", true},
 		{"internal/mmap/read.go", ".", false},
+		{"cache/redis/options.go", "github.com/redis/go-redis/v9/maintnotifications", true},
+		{"cache/redis/store.go", ".", false},
+		{"infer/engine.go", "github.com/redis/go-redis/v9", false},
 		{"examples/quickstart/main.go", "cpu", true},
 		{"examples/quickstart/main.go", "internal/model", false},
 		{"bench/main.go", "internal/model", true},

@@ -59,5 +59,7 @@
 // a Store on a client without it stays off and says so to its logger.
 // [ClientOptions] are a good start. Operations are short, so a few connections
 // are enough: at 0.2 ms each, eight carry 40,000 a second, and a large pool only
-// means more connections to open at once when the server is back.
+// means more connections to open at once when the server is back. go-redis has a
+// logger of its own, for the whole process, that tells of each failed attempt to
+// connect; its SetLogger silences it.
 package redis

@@ -119,13 +119,13 @@ func (s *Store) SetAll(ctx context.Context, epoch uint64, entries []Entry) bool 
 	if len(entries) == 0 {
 		return true
 	}
-	w, ok := s.newWrite(epoch, entries)
-	if !ok {
+	if !s.inBounds(entries) {
 		s.count.refused.Add(1)
 		return false
 	}
 	stored := false
 	err := s.do(ctx, func(ctx context.Context) (err error) {
+		w := s.newWrite(epoch, entries)
 		for attempt := 0; attempt < writeAttempts && err == nil && !stored; attempt++ {
 			stored, err = w.try(ctx)
 		}

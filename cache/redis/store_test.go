@@ -161,6 +161,7 @@ func TestPrefixesDoNotMeet(t *testing.T) {
 }
 
 func TestACluster(t *testing.T) {
+	t.Parallel() // a node takes two seconds to trust its own slots
 	srv := serve(t, "--cluster-enabled", "yes")
 	raw := srv.raw()
 	require.NoError(t, raw.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())

@@ -14,18 +14,19 @@ type write struct {
 	tags    []string // of all entries
 }
 
-// newWrite returns false for entries that are out of bounds.
-func (s *Store) newWrite(epoch uint64, entries []Entry) (*write, bool) {
+func (s *Store) inBounds(entries []Entry) bool {
+	return !slices.ContainsFunc(entries, func(e Entry) bool {
+		return len(e.Value) > s.options.MaxValueBytes || len(e.Tags) > maxTags || e.TTL < 0
+	})
+}
+
+func (s *Store) newWrite(epoch uint64, entries []Entry) *write {
 	w := &write{store: s, id: writeID{epoch, newVersion()}, entries: entries}
 	for i := range entries {
-		e := &entries[i]
-		if len(e.Value) > s.options.MaxValueBytes || len(e.Tags) > maxTags || e.TTL < 0 {
-			return nil, false
-		}
-		w.tags = append(w.tags, e.Tags...)
+		w.tags = append(w.tags, entries[i].Tags...)
 	}
 	w.keys = s.redisKeys(len(entries), func(i int) string { return entries[i].Key })
-	return w, true
+	return w
 }
 
 // try stores the entries under the versions known, or learns those that hold.
