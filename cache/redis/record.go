@@ -3,21 +3,17 @@ package redis
 import (
 	"encoding/binary"
 	"hash/crc32"
-	"time"
+
+	"github.com/intelliparadigm/haiku/cache"
 )
 
-// Entry is one part of a write.
-type Entry struct {
-	// Key is any text; it is the caller's business to keep tenants apart in it.
-	Key string
-	// Value is opaque, and no longer than Options.MaxValueBytes.
-	Value []byte
-	// TTL is for how long the entry is kept: 0 means Options.MaxTTL, which also
-	// bounds it, and a negative one makes the write refused.
-	TTL time.Duration
-	// Tags name what the entry depends on, 64 at most.
-	Tags []string
-}
+// Entry is one part of a write. Its key is any text, where it is the caller's
+// business to keep tenants apart. Its value is no longer than
+// Options.MaxValueBytes. A TTL of 0 means Options.MaxTTL, which also bounds it,
+// and a negative one makes the write refused. It has 64 tags at most.
+type Entry = cache.Entry
+
+var _ cache.Shared = (*Store)(nil)
 
 // A record is what Redis holds for an entry; the scripts know these offsets.
 //

@@ -1,0 +1,59 @@
+package redis
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/cache"
+)
+
+// TestAnswersOutliveTheirProcessAndTheirServer runs two caches, as two processes
+// have them, over one server, which is killed and comes back empty.
+func TestAnswersOutliveTheirProcessAndTheirServer(t *testing.T) {
+	server := serve(t)
+	var runs atomic.Int64
+	model := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+		runs.Add(1)
+		if _, err := w.Push(ctx, haiku.Piece{ID: haiku.NoToken, Text: "old pond"}); err != nil {
+			return err
+		}
+		w.Finish(0, haiku.FinishStop)
+		return nil
+	})
+	process := func() func(prompt string) {
+		tiers, err := cache.New(cache.Options{Shared: server.open(Options{Pause: 10 * time.Millisecond, MaxPause: 20 * time.Millisecond}), LocalTTL: time.Millisecond})
+		require.NoError(t, err)
+		t.Cleanup(tiers.Close)
+		c := cache.Through(model, tiers, cache.Policy{Refresh: -1})
+		t.Cleanup(c.Close)
+		return func(prompt string) {
+			got, err := haiku.NewStream(t.Context(), c, &haiku.Request{Prompt: prompt}).Text()
+			require.NoError(t, err)
+			require.Equal(t, "old pond", got)
+		}
+	}
+	one, two := process(), process()
+	one("a")
+	two("a")
+	require.Equal(t, int64(1), runs.Load())
+
+	server.kill()
+	for range 20 { // computed by each, without an error and without a stall
+		start := time.Now()
+		one("b")
+		two("b")
+		require.Less(t, time.Since(start), 2*time.Second)
+	}
+	server.restart()
+	require.Eventually(t, func() bool {
+		one("c")
+		before := runs.Load()
+		two("c")
+		return runs.Load() == before
+	}, 10*time.Second, 20*time.Millisecond, "they share again by themselves")
+}
