@@ -37,7 +37,8 @@ func BenchmarkGet(b *testing.B) {
 			_ = s.Get(b.Context(), "nothing")
 		}
 	})
-	b.Run("parallel", func(b *testing.B) {
+	require.True(b, s.SetAll(b.Context(), 1, parts(1<<10)))
+	b.Run("parallel/keys=1/KiB=1", func(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {

@@ -3,12 +3,9 @@ package redis
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -103,6 +100,22 @@ func TestAServerThatWakesUpIsUsedAgain(t *testing.T) {
 	require.Equal(t, 2, strings.Count(log.String(), "\n"), log)
 }
 
+func TestACallersOwnDeadlineIsNotHeldAgainstTheServer(t *testing.T) {
+	t.Parallel()
+	srv := serve(t)
+	s := srv.open(patient)
+	require.True(t, s.SetAll(t.Context(), 1, []Entry{entry("k", "v")}))
+	srv.signal(syscall.SIGSTOP)
+	for range 2 * defaultFailures {
+		hasty, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		require.Equal(t, "-", texts(s.Get(hasty, "k")))
+		cancel()
+	}
+	srv.signal(syscall.SIGCONT)
+	require.Equal(t, "v", get(t, s, "k"))
+	require.Equal(t, Stats{Hits: 1, Misses: 2 * defaultFailures, Stored: 1}, s.Stats())
+}
+
 func TestALateWriteDoesNotPassAnInvalidation(t *testing.T) {
 	t.Parallel()
 	srv := serve(t)
@@ -177,60 +190,4 @@ func TestAnInvalidationIsOwedUntilItArrives(t *testing.T) {
 	require.Eventually(t, func() bool { return get(t, s, "free") == "old" }, 20*time.Second, time.Millisecond)
 	require.Equal(t, "-", get(t, other, "k"), "the first operation that got through has delivered it")
 	require.NoError(t, s.Close())
-}
-
-// TestACrashLeavesNoHalfWrites kills a server that keeps an append-only file
-// amid writes of three keys, and reads what it has after its restart.
-func TestACrashLeavesNoHalfWrites(t *testing.T) {
-	t.Parallel()
-	srv := serve(t, "--appendonly", "yes", "--appendfsync", "no")
-	rounds := 4
-	if testing.Short() {
-		rounds = 2
-	}
-	written := 0
-	for round := range rounds {
-		writers := make([]*Store, 3)
-		var wrote atomic.Int64
-		ctx, cancel := context.WithCancel(t.Context())
-		var group sync.WaitGroup
-		for w := range writers {
-			s := srv.open(patient)
-			group.Go(func() {
-				for i := 0; ctx.Err() == nil; i++ {
-					if s.SetAll(ctx, uint64(i), triple(fmt.Sprint(round, w, i%50), fmt.Sprint(i))) {
-						wrote.Add(1)
-					}
-				}
-			})
-		}
-		require.Eventually(t, func() bool { return wrote.Load() > 200 }, 20*time.Second, time.Millisecond)
-		srv.kill()
-		cancel()
-		group.Wait()
-		srv.restart()
-		for w := range writers {
-			written += countWhole(t, srv.open(patient), fmt.Sprint(round, w))
-		}
-	}
-	require.Positive(t, written, "something survived the crashes")
-}
-
-func triple(group, value string) []Entry {
-	return []Entry{entry(group+"/a", value+"a", "tag"), entry(group+"/b", value+"b"), entry(group+"/c", value+"c", "tag", group)}
-}
-
-// countWhole fails on groups of which some parts are missing.
-func countWhole(t *testing.T, s *Store, writer string) (whole int) {
-	for i := range 50 {
-		g := writer + " " + number(i)
-		values := s.Get(t.Context(), g+"/a", g+"/b", g+"/c")
-		if values[0] == nil && values[1] == nil && values[2] == nil {
-			continue
-		}
-		v := strings.TrimSuffix(string(values[0]), "a")
-		require.Equal(t, fmt.Sprintf("%sa %sb %sc", v, v, v), texts(values), g)
-		whole++
-	}
-	return whole
 }

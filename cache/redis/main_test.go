@@ -1,9 +1,18 @@
 package redis
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets one goroutine of go-redis be: it waits for a server that is
+// gone, and looks once a second whether its client has been closed.
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(writerEnv); addr != "" {
+		writeUntilKilled(addr)
+		return
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}

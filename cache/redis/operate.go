@@ -41,7 +41,7 @@ func (s *Store) judge(caller context.Context, err error) verdict {
 	switch {
 	case err == nil:
 		return good
-	case caller.Err() != nil:
+	case hasLeft(caller):
 		return void // not the server's fault
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		s.count.timeouts.Add(1)
@@ -52,6 +52,13 @@ func (s *Store) judge(caller context.Context, err error) verdict {
 		return good
 	}
 	return bad
+}
+
+// hasLeft reports whether the caller waits no longer. A socket may notice a
+// deadline a moment before the context does.
+func hasLeft(caller context.Context) bool {
+	deadline, bounded := caller.Deadline()
+	return caller.Err() != nil || bounded && !time.Now().Before(deadline)
 }
 
 // refusesWrites reports whether the server is well and merely takes no writes:

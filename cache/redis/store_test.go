@@ -128,6 +128,20 @@ func TestForeignAndTornBytesAreMisses(t *testing.T) {
 	require.Positive(t, s.Stats().Corrupt)
 }
 
+func TestForeignVersionsStoreNothing(t *testing.T) {
+	srv := serve(t)
+	s, raw := srv.open(patient), srv.raw()
+	slot := tagVersion{slot: slotOf("tag")}.slotBytes()
+	for i, version := range []string{"", "short", strings.Repeat("\x00", 8), "far too long"} {
+		require.NoError(t, raw.HSet(t.Context(), s.tagsKey, slot, version).Err())
+		require.False(t, s.SetAll(t.Context(), 1, []Entry{entry("k", "v", "tag")}))
+		require.Equal(t, "-", get(t, s, "k"))
+		require.Equal(t, uint64(i+1), s.Stats().Outrun)
+	}
+	require.True(t, s.Invalidate(t.Context(), "tag"))
+	require.True(t, s.SetAll(t.Context(), 1, []Entry{entry("k", "v", "tag")}))
+}
+
 func TestAWriteThatFailsStoresNothing(t *testing.T) {
 	srv := serve(t)
 	s, raw := srv.open(patient), srv.raw()
