@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -82,21 +84,30 @@ func (s *Store) judged(p permit, v verdict, err error) {
 	}
 }
 
-// deliver gives new versions to all slots that are owed one.
+// deliver makes up for invalidations that failed.
 func (s *Store) deliver(ctx context.Context) error {
 	debt := s.versions.debt()
 	if debt == nil {
 		return nil
 	}
+	if err := s.renew(ctx, slices.Collect(maps.Keys(debt))); err != nil {
+		return err
+	}
+	s.versions.settle(debt)
+	return nil
+}
+
+// renew gives slots a new version.
+func (s *Store) renew(ctx context.Context, slots []uint16) error {
 	version := newVersion()
 	bytes := tagVersion{version: version}.versionBytes()
-	args := make([]any, 0, 2*len(debt))
-	for slot := range debt {
+	args := make([]any, 0, 2*len(slots))
+	for _, slot := range slots {
 		args = append(args, tagVersion{slot: slot}.slotBytes(), bytes)
 	}
 	if err := s.client.HSet(ctx, s.tagsKey, args...).Err(); err != nil {
 		return err
 	}
-	s.versions.settle(debt, version)
+	s.versions.renewed(slots, version)
 	return nil
 }

@@ -60,6 +60,14 @@ func slotOf(tag string) uint16 {
 	return uint16(sum) ^ uint16(sum>>16)
 }
 
+func slotsOf(tags []string) []uint16 {
+	slots := make([]uint16, len(tags))
+	for i, tag := range tags {
+		slots[i] = slotOf(tag)
+	}
+	return slots
+}
+
 // castagnoli returns the polynomial that processors have an instruction for;
 // the table behind it is made once, by the library.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }

@@ -147,8 +147,12 @@ func (s *Store) Invalidate(ctx context.Context, tags ...string) bool {
 	if len(tags) == 0 {
 		return true
 	}
-	s.versions.owe(tags)
-	return s.do(ctx, func(context.Context) error { return nil }) == nil
+	slots := slotsOf(tags)
+	err := s.do(ctx, func(ctx context.Context) error { return s.renew(ctx, slots) })
+	if err != nil {
+		s.versions.owe(slots)
+	}
+	return err == nil
 }
 
 // Close turns the Store off. It makes one attempt to deliver invalidations that

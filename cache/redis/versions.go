@@ -2,6 +2,7 @@ package redis
 
 import (
 	"encoding/binary"
+	"maps"
 	"math/rand/v2"
 	"sync"
 )
@@ -12,7 +13,7 @@ import (
 type versions struct {
 	mu    sync.Mutex
 	known map[uint16]uint64
-	owed  map[uint16]uint64 // slot → number of the latest Invalidate that named it
+	owed  map[uint16]uint64 // slot → number of the latest failed Invalidate that named it
 	calls uint64
 }
 
@@ -43,13 +44,23 @@ func (v *versions) learn(slots []tagVersion, reply string) {
 	}
 }
 
-// owe notes that tags are to be invalidated.
-func (v *versions) owe(tags []string) {
+// renewed notes a version that this Store has given to slots.
+func (v *versions) renewed(slots []uint16, version uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, slot := range slots {
+		v.known[slot] = version
+	}
+}
+
+// owe notes that an invalidation of slots has failed. One that is under way is
+// nobody else's: delivered twice, it would take with it what was written since.
+func (v *versions) owe(slots []uint16) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.calls++
-	for _, tag := range tags {
-		v.owed[slotOf(tag)] = v.calls
+	for _, slot := range slots {
+		v.owed[slot] = v.calls
 	}
 }
 
@@ -60,21 +71,15 @@ func (v *versions) debt() map[uint16]uint64 {
 	if len(v.owed) == 0 {
 		return nil
 	}
-	owed := make(map[uint16]uint64, len(v.owed))
-	for slot, call := range v.owed {
-		owed[slot] = call
-	}
-	return owed
+	return maps.Clone(v.owed)
 }
 
-// settle notes that the slots of debt have a new version. One that another
-// Invalidate has named in the meantime stays owed: what was delivered may have
-// come before entries which that one must take with it.
-func (v *versions) settle(debt map[uint16]uint64, version uint64) {
+// settle notes that debt is paid. What has come to be owed again meanwhile stays
+// so: what was delivered may have come before entries that must go now.
+func (v *versions) settle(debt map[uint16]uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for slot, call := range debt {
-		v.known[slot] = version
 		if v.owed[slot] == call {
 			delete(v.owed, slot)
 		}

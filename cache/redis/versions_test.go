@@ -9,14 +9,16 @@ import (
 func TestWhatIsOwedAgainMeanwhileStaysOwed(t *testing.T) {
 	v := versions{known: map[uint16]uint64{}, owed: map[uint16]uint64{}}
 	require.Nil(t, v.debt())
-	v.owe([]string{"a", "b"})
+	slots := slotsOf([]string{"a", "b"})
+	v.owe(slots)
 	debt := v.debt()
-	v.owe([]string{"b"})
-	v.settle(debt, 7)
+	v.owe(slots[1:])
+	v.renewed(slots, 7)
+	v.settle(debt)
 	require.Len(t, v.debt(), 1)
-	require.Contains(t, v.debt(), slotOf("b"))
-	require.Equal(t, []tagVersion{{slotOf("a"), 7}, {slotOf("b"), 7}}, v.of([]string{"a", "b", "a"}))
-	v.settle(v.debt(), 8)
+	require.Contains(t, v.debt(), slots[1])
+	require.Equal(t, []tagVersion{{slots[0], 7}, {slots[1], 7}}, v.of([]string{"a", "b", "a"}))
+	v.settle(v.debt())
 	require.Nil(t, v.debt())
 }
 
