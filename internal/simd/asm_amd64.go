@@ -9,6 +9,11 @@ import "unsafe"
 //go:noescape
 func dense4(dst *float32, stride int, w unsafe.Pointer, wStride int, x *float32, xStride, tokens, cols int)
 
+// scattered4 multiplies four float32 rows of cols ≥ 1 elements with x.
+//
+//go:noescape
+func scattered4(dst *[quad]float32, a, b, c, d, x *float32, cols int)
+
 // dense8 multiplies eight float32 rows, interleaved as [cols/8][8 rows][8], with
 // tokens vectors of cols elements, xStride apart, and writes eight results per
 // token, stride apart. It needs AVX-512F; cols is a positive multiple of 8.

@@ -22,6 +22,8 @@ func dense4(dst *float32, stride int, w unsafe.Pointer, wStride int, x *float32,
 	panic(noAssembly)
 }
 
+func scattered4(dst *[quad]float32, a, b, c, d, x *float32, cols int) { panic(noAssembly) }
+
 func addWeighted(dst, rows, p *float32, n, d int)     { panic(noAssembly) }
 func expSum(s *float32, n int, shift float32) float32 { panic(noAssembly) }
 func maximum(s *float32, n int) float32               { panic(noAssembly) }

@@ -84,6 +84,21 @@ func mulDenseBlock(dst []float32, stride int, w unsafe.Pointer, rows int, x []fl
 	}
 }
 
+// Dot4 multiplies four rows of len(x) floats, which may lie anywhere and be the
+// same, with x: to the bits that [Level.MulDense] gives for them.
+func (l Level) Dot4(dst *[4]float32, a, b, c, d, x []float32) {
+	n := len(x)
+	a, b, c, d = a[:n], b[:n], c[:n], d[:n]
+	switch {
+	case n == 0:
+		*dst = [quad]float32{}
+	case l == Portable:
+		*dst = [quad]float32{dotPortable(a, x), dotPortable(b, x), dotPortable(c, x), dotPortable(d, x)}
+	default:
+		scattered4(dst, &a[0], &b[0], &c[0], &d[0], &x[0], n)
+	}
+}
+
 // decode writes the len(dst) weights of the row at src to dst.
 func (l Level) decode(f Format, dst []float32, src []byte) {
 	if l.reads(f, len(dst)) {

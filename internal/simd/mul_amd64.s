@@ -189,3 +189,41 @@ oneSum:
 done:
 	VZEROUPPER
 	RET
+
+// func scattered4(dst *[quad]float32, a, b, c, d, x *float32, cols int)
+//
+// The loop of dense4 for one token, whose rows lie anywhere.
+TEXT ·scattered4(SB), NOSPLIT, $0-56
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), R8
+	MOVQ c+24(FP), R9
+	MOVQ d+32(FP), R10
+	MOVQ x+40(FP), R11
+	MOVQ dst+0(FP), DI
+	CLEAR4(Y0, Y1, Y2, Y3)
+	XORQ AX, AX
+	MOVQ cols+48(FP), CX
+	SUBQ $8, CX
+	JLT  scatteredTail
+
+scatteredLoop:
+	VMOVUPS     (R11)(AX*1), Y12
+	VFMADD231PS (SI)(AX*1), Y12, Y0
+	VFMADD231PS (R8)(AX*1), Y12, Y1
+	VFMADD231PS (R9)(AX*1), Y12, Y2
+	VFMADD231PS (R10)(AX*1), Y12, Y3
+	ADDQ        $32, AX
+	SUBQ        $8, CX
+	JGE         scatteredLoop
+
+scatteredTail:
+	ADDQ $8, CX
+	JZ   scatteredSum
+	LOADMASK
+	TAIL(R11, Y0, Y1, Y2, Y3)
+
+scatteredSum:
+	SUM4(Y0, Y1, Y2, Y3, X0)
+	VMOVUPS X0, (DI)
+	VZEROUPPER
+	RET
