@@ -63,13 +63,14 @@ var arrows = map[string]edges{
 	"internal/safetensors":  {code: []string{"internal/mmap", strictJSON}},
 	"internal/schedule":     {},
 	"internal/simd":         {code: []string{system}},
+	"internal/vectors":      {code: []string{"internal/simd"}, tests: []string{".", "model2vec"}},
 	"internal/tokenizer":    {code: []string{unicodeText}, tests: []string{"internal/gguf"}},
 	"internal/chattemplate": {code: []string{templates}},
 	"internal/model":        {code: []string{"internal/gguf", "internal/simd"}},
 
 	"examples": {code: public},
 	// The benchmarks make models of a given shape and name the kernels in use.
-	"bench": {code: append([]string{client, tinyLFU, "internal/gguf", "internal/lora", "internal/model", "internal/schedule", "internal/simd"}, public...)},
+	"bench": {code: append([]string{client, tinyLFU, "internal/gguf", "internal/lora", "internal/model", "internal/schedule", "internal/simd", "internal/vectors"}, public...)},
 }
 
 var testTools = []string{"github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid"}
