@@ -38,6 +38,8 @@ var tables = []struct {
 	{"prefix", "Prefix cache by size, on the Mooncake trace", prefixTable},
 	{"decision", "The scheduler's own cost", decisionTable},
 	{"cache", "The output tier of the cache", cacheTable},
+	{"vectors-random", "Nearest of many vectors: random ones", randomVectorsTable},
+	{"vectors-text", "Nearest of many vectors: sentences", textVectorsTable},
 	{"http", "Tokens per second through the HTTP stream as a share of those inside the engine", httpTable},
 }
 
