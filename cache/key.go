@@ -36,19 +36,19 @@ func KeyOf(req *haiku.Request, namespace string) Key {
 	return d.sum()
 }
 
-// partitionOf is the key of everything but the conversation: what two questions
-// must have in common before their meanings are compared. The system prompt is
-// a part of it.
+// partitionOf is the key of everything but the question, which is what the last
+// message says: what two questions must have in common before their meanings are
+// compared.
 func partitionOf(req *haiku.Request, namespace string) Key {
 	var room [1 << 10]byte
 	d := digest(room[:0])
 	d.text("haiku partition 1")
 	d.partition(req, namespace)
-	for _, m := range req.Messages {
-		if m.Role == haiku.RoleSystem {
-			d.text(m.Name)
-			d.text(m.Content)
-		}
+	d.count(len(req.Messages))
+	for _, m := range req.Messages[:max(len(req.Messages)-1, 0)] {
+		d.text(string(m.Role))
+		d.text(m.Name)
+		d.text(m.Content)
 	}
 	return d.sum()
 }

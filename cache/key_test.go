@@ -84,13 +84,15 @@ func TestNeighbouringTextsCannotBeTakenForEachOther(t *testing.T) {
 	require.Equal(t, KeyOf(&haiku.Request{}, ""), KeyOf(&haiku.Request{Choices: 1}, ""), "both ask for one")
 }
 
-func TestThePartitionIsEverythingButTheConversation(t *testing.T) {
-	req := func(tenant, system, user string) *haiku.Request {
-		return &haiku.Request{Tenant: tenant, Messages: []haiku.Message{{Role: haiku.RoleSystem, Content: system}, {Role: haiku.RoleUser, Content: user}}}
+func TestThePartitionIsEverythingButTheQuestion(t *testing.T) {
+	req := func(tenant, system, user string, more ...haiku.Message) *haiku.Request {
+		messages := append([]haiku.Message{{Role: haiku.RoleSystem, Content: system}}, more...)
+		return &haiku.Request{Tenant: tenant, Messages: append(messages, haiku.Message{Role: haiku.RoleUser, Content: user})}
 	}
 	want := partitionOf(req("t", "s", "u"), "")
 	require.Equal(t, want, partitionOf(req("t", "s", "v"), ""))
 	require.NotEqual(t, want, partitionOf(req("x", "s", "u"), ""))
 	require.NotEqual(t, want, partitionOf(req("t", "x", "u"), ""))
 	require.NotEqual(t, want, partitionOf(req("t", "s", "u"), "x"))
+	require.NotEqual(t, want, partitionOf(req("t", "s", "u", haiku.Message{Role: haiku.RoleAssistant, Content: "before"}), ""))
 }

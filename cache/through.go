@@ -93,9 +93,16 @@ func (c *Cached) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku
 			return c.replay(ctx, w, "hit", r.answer)
 		}
 	}
+	meaning, _ := c.tiers.Meaning(ctx, req, control.Namespace) // without one it is a miss, which is counted
+	if !control.NoCache {
+		if r, ok := c.tiers.similar(meaning); ok && young(r.answer, control) {
+			c.tiers.stats.semantic.Add(1)
+			return c.replay(ctx, w, "semantic", r.answer)
+		}
+	}
 	c.tiers.stats.misses.Add(1)
 	w.SetHeader(headerCache, "miss")
-	return c.compute(ctx, w, key, req, control)
+	return c.compute(ctx, w, key, req, control, meaning)
 }
 
 // fits reports whether a request is one for the cache at all.
@@ -157,12 +164,12 @@ func push(ctx context.Context, w *haiku.StreamWriter, tok *haiku.Token) error {
 }
 
 // compute has an answer computed, or follows one that is under way.
-func (c *Cached) compute(ctx context.Context, w *haiku.StreamWriter, key Key, req *haiku.Request, control Control) error {
+func (c *Cached) compute(ctx context.Context, w *haiku.StreamWriter, key Key, req *haiku.Request, control Control, meaning *Meaning) error {
 	group := key
 	if control.NoCache || control.NoStore { // what others began is not what is asked for
 		group = KeyOf(req, control.Namespace+"\x00alone\x00"+req.ID)
 	}
-	f, first := c.flights.join(ctx, group, func(ctx context.Context, f *flight) { c.fly(ctx, f, key, req, control) })
+	f, first := c.flights.join(ctx, group, func(ctx context.Context, f *flight) { c.fly(ctx, f, key, req, control, meaning) })
 	defer c.flights.leave(group, f)
 	if !first {
 		c.tiers.stats.shared.Add(1)
@@ -195,7 +202,7 @@ func (c *Cached) compute(ctx context.Context, w *haiku.StreamWriter, key Key, re
 }
 
 // fly computes an answer for all who ride, and keeps it if it is fit.
-func (c *Cached) fly(ctx context.Context, f *flight, key Key, req *haiku.Request, control Control) {
+func (c *Cached) fly(ctx context.Context, f *flight, key Key, req *haiku.Request, control Control, meaning *Meaning) {
 	mark := c.mark(req)
 	stream := haiku.NewStream(ctx, c.inner, req)
 	var failed error
@@ -209,7 +216,7 @@ func (c *Cached) fly(ctx context.Context, f *flight, key Key, req *haiku.Request
 	}
 	f.end(stream.Model(), stream.Usage())
 	fit := failed == nil && !control.NoStore && c.fit(&f.answer)
-	write, ttl := Write{Key: key, Answer: new(f.answer), Mark: mark}, c.tiers.life(control.TTL)
+	write, ttl := Write{Key: key, Answer: new(f.answer), Meaning: meaning, Mark: mark}, c.tiers.life(control.TTL)
 	if fit {
 		fit = c.tiers.set(write, ttl) == nil // what is dropped is counted there
 	}
@@ -257,7 +264,10 @@ func (c *Cached) renew(ctx context.Context, key Key, r *Record, req *haiku.Reque
 	own := *req
 	go func() {
 		defer c.refresh.Done()
-		f, _ := c.flights.join(ctx, key, func(ctx context.Context, f *flight) { c.fly(ctx, f, key, &own, control) })
+		f, _ := c.flights.join(ctx, key, func(ctx context.Context, f *flight) {
+			meaning, _ := c.tiers.Meaning(ctx, &own, control.Namespace)
+			c.fly(ctx, f, key, &own, control, meaning)
+		})
 		select {
 		case <-f.over:
 		case <-c.ctx.Done():

@@ -24,6 +24,8 @@ type Options struct {
 	// random, so that what was written together does not expire together; 0 means
 	// 0.1, negative none.
 	Jitter float64
+	// Semantic turns the vector tier on; nil leaves it off.
+	Semantic *Semantic
 	// Shared is a level that several processes share, nil for none. It is asked
 	// when this process does not hold an answer.
 	Shared Shared
@@ -41,6 +43,8 @@ type Write struct {
 	// Prompt, if it is not zero, finds Route in the route tier.
 	Prompt Key
 	Route  *Route
+	// Meaning, if it is not nil, finds Answer in the vector tier.
+	Meaning *Meaning
 	// TTL is how long; 0 means Options.TTL.
 	TTL time.Duration
 	// Mark is what it depends on, as that was when computing it began.
@@ -52,11 +56,12 @@ type Mark struct{ tags []tag }
 
 // Tiers are the tiers of one cache. Their methods may be called concurrently.
 type Tiers struct {
-	opts    Options
-	outputs Store
-	epoch   atomic.Uint64
-	stats   counters
-	writing [64]sync.Mutex // by key: of two writes one is whole before the other begins
+	opts     Options
+	outputs  Store
+	meanings *meanings // nil while the vector tier is off
+	epoch    atomic.Uint64
+	stats    counters
+	writing  [64]sync.Mutex // by key: of two writes one is whole before the other begins
 
 	mu       sync.RWMutex
 	versions map[string]uint64 // of the tags that have been invalidated
@@ -81,6 +86,13 @@ func New(o Options) (*Tiers, error) {
 	if t.outputs == nil {
 		var err error
 		if t.outputs, err = NewRistretto(o.MaxBytes); err != nil {
+			return nil, err
+		}
+	}
+	if o.Semantic != nil {
+		var err error
+		if t.meanings, err = newMeanings(*o.Semantic); err != nil {
+			t.outputs.Close()
 			return nil, err
 		}
 	}
@@ -123,6 +135,9 @@ func (t *Tiers) set(w Write, ttl time.Duration) error {
 			old.Hide()
 		}
 		taken = t.outputs.Set(w.Key, r, r.Bytes(), ttl)
+	}
+	if taken && w.Answer != nil && w.Meaning != nil && t.meanings != nil {
+		taken = t.meanings.add(w.Meaning, r)
 	}
 	if taken && w.Route != nil && w.Prompt != (Key{}) {
 		t.setRoute(w.Prompt, r)
@@ -253,7 +268,7 @@ func (t *Tiers) Invalidate(ctx context.Context, tags ...string) bool {
 type counters struct {
 	hits, semantic, misses, shared, bypassed atomic.Int64
 	writes, dropped, refused, refreshed      atomic.Int64
-	fetched, unshared                        atomic.Int64
+	fetched, unshared, gated, unembedded     atomic.Int64
 }
 
 // Stats is what a cache has done since it began.
@@ -269,6 +284,9 @@ type Stats struct {
 	// Fetched of the Hits came from the shared level; Unshared writes it did not
 	// take.
 	Fetched, Unshared int64
+	// Gated are answers to similar questions that did not ask for the same.
+	// Unembedded questions had no vector, for the embedder failed.
+	Gated, Unembedded int64
 }
 
 // Stats tells what has happened so far.
@@ -278,5 +296,6 @@ func (t *Tiers) Stats() Stats {
 		Hits: c.hits.Load(), Semantic: c.semantic.Load(), Misses: c.misses.Load(), Shared: c.shared.Load(), Bypassed: c.bypassed.Load(),
 		Writes: c.writes.Load(), Dropped: c.dropped.Load(), Refused: c.refused.Load(), Refreshed: c.refreshed.Load(),
 		Fetched: c.fetched.Load(), Unshared: c.unshared.Load(),
+		Gated: c.gated.Load(), Unembedded: c.unembedded.Load(),
 	}
 }
