@@ -1,9 +1,12 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 
 	"github.com/intelliparadigm/haiku"
@@ -45,16 +48,21 @@ type meanings struct {
 	last       uint64 // id given
 }
 
-// partition holds the questions that may be compared with each other.
+// partition holds the questions that may be compared with each other. Most have
+// few, which lie in kept alone; an index takes room for many.
 type partition struct {
-	index vectors.Index
+	index vectors.Index // nil as long as there are few
 	kept  map[uint64]meant
 }
+
+// few is how many questions a partition holds without an index.
+const few = 128
 
 // meant is a question and the record of its answer.
 type meant struct {
 	record *Record
 	text   string
+	vector []float32 // of length one; nil where an index has it
 }
 
 type place struct {
@@ -145,17 +153,58 @@ func (s *meanings) near(m *Meaning) []meant {
 	if p == nil {
 		return nil
 	}
-	matches, err := p.index.Search(nil, m.Vector, nearest, func(id uint64) bool { return p.kept[id].record.state.Load() == visible })
-	if err != nil {
-		return nil
-	}
 	var found []meant
-	for _, match := range matches {
+	for _, match := range p.search(m.Vector) {
 		if float64(match.Similarity) >= s.Threshold {
 			found = append(found, p.kept[match.ID])
 		}
 	}
 	return found
+}
+
+// search returns the nearest questions whose records are visible.
+func (p *partition) search(query []float32) []vectors.Match {
+	if p.index != nil {
+		matches, err := p.index.Search(nil, query, nearest, func(id uint64) bool { return p.kept[id].record.state.Load() == visible })
+		if err != nil {
+			return nil
+		}
+		return matches
+	}
+	query = unitOf(query)
+	var matches []vectors.Match
+	for id, kept := range p.kept {
+		if kept.record.state.Load() == visible && len(query) == len(kept.vector) && query != nil {
+			matches = append(matches, vectors.Match{ID: id, Similarity: dot(query, kept.vector)})
+		}
+	}
+	slices.SortFunc(matches, func(a, b vectors.Match) int {
+		return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), cmp.Compare(a.ID, b.ID))
+	})
+	return matches[:min(len(matches), nearest)]
+}
+
+// unitOf returns v at length one, nil if it has no direction.
+func unitOf(v []float32) []float32 {
+	squares := 0.0
+	for _, x := range v {
+		squares += float64(x) * float64(x)
+	}
+	if !(squares > 0) || math.IsInf(squares, 0) {
+		return nil
+	}
+	unit, scale := make([]float32, len(v)), 1/math.Sqrt(squares)
+	for i, x := range v {
+		unit[i] = float32(float64(x) * scale)
+	}
+	return unit
+}
+
+func dot(a, b []float32) (sum float32) {
+	for i := range a {
+		sum += a[i] * b[i]
+	}
+	return sum
 }
 
 // add enters a staged record, and reports whether it is in.
@@ -164,23 +213,47 @@ func (s *meanings) add(m *Meaning, r *Record) bool {
 	defer s.mu.Unlock()
 	p := s.partitions[m.Partition]
 	if p == nil {
-		index, err := s.newIndex(len(m.Vector))
-		if err != nil {
-			return false
-		}
-		p = &partition{index: index, kept: make(map[uint64]meant)}
+		p = &partition{kept: make(map[uint64]meant)}
 		s.partitions[m.Partition] = p
 	}
 	for len(s.order)-s.head >= s.MaxEntries {
 		s.evict()
 	}
+	s.partitions[m.Partition] = p // if that was the last of it
 	s.last++
-	if err := p.index.Add(s.last, m.Vector); err != nil {
+	if !s.enter(p, s.last, meant{r, m.Text, unitOf(m.Vector)}) {
 		s.tidy(m.Partition, p)
 		return false
 	}
-	p.kept[s.last] = meant{r, m.Text}
 	s.order = append(s.order, place{m.Partition, s.last})
+	return true
+}
+
+// enter puts a question into a partition, and into an index if they are many.
+func (s *meanings) enter(p *partition, id uint64, m meant) bool {
+	if m.vector == nil {
+		return false
+	}
+	if p.index == nil && len(p.kept) >= few {
+		index, err := s.newIndex(len(m.vector))
+		if err != nil {
+			return false
+		}
+		for id, kept := range p.kept { // what has another size cannot be found any more
+			if index.Add(id, kept.vector) == nil {
+				kept.vector = nil
+				p.kept[id] = kept
+			}
+		}
+		p.index = index
+	}
+	if p.index != nil {
+		if p.index.Add(id, m.vector) != nil {
+			return false
+		}
+		m.vector = nil
+	}
+	p.kept[id] = m
 	return true
 }
 
@@ -201,7 +274,9 @@ func (s *meanings) evict() {
 	}
 	p := s.partitions[oldest.partition]
 	p.kept[oldest.id].record.Hide()
-	p.index.Remove(oldest.id)
+	if p.index != nil {
+		p.index.Remove(oldest.id)
+	}
 	delete(p.kept, oldest.id)
 	s.tidy(oldest.partition, p)
 }

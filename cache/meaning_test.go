@@ -121,6 +121,31 @@ func TestTheVectorTierIsBoundedAndTakesTheOthersAlong(t *testing.T) {
 	require.Len(t, c.tiers.meanings.partitions, 1)
 }
 
+func TestManyQuestionsAreFoundAsFewAre(t *testing.T) {
+	for _, approximate := range []bool{false, true} {
+		c, m := semantic(t, Semantic{Embedder: letters{}, Gate: func(asked, kept string) bool { return len(asked) == len(kept) }, Threshold: 0.9999, Approximate: approximate})
+		question := func(i, turn int) string { // letters that no other has, in either order
+			words := []string{strings.Repeat("a", i%20+1), strings.Repeat("b", i/20+1), "c"}
+			return strings.Join([]string{words[turn%3], words[(turn+1)%3], words[(turn+2)%3]}, " ")
+		}
+		for i := range 300 {
+			_, err := haiku.NewStream(t.Context(), c, ask(question(i, 0))).Text()
+			require.NoError(t, err)
+		}
+		computed := m.runs.Load()
+		found := 0
+		for i := range 300 {
+			got, err := haiku.NewStream(t.Context(), c, ask(question(i, 1))).Text()
+			require.NoError(t, err)
+			if strings.TrimSpace(got) == question(i, 0) {
+				found++
+			}
+		}
+		require.GreaterOrEqual(t, found, 280, "approximate: %v", approximate)
+		require.LessOrEqual(t, m.runs.Load()-computed, int64(20))
+	}
+}
+
 func TestManyMayAskAndForgetAtOnce(t *testing.T) {
 	c, _ := semantic(t, Semantic{Embedder: letters{}, Gate: sameNegation, MaxEntries: 20, Approximate: true})
 	var all sync.WaitGroup

@@ -62,7 +62,7 @@ func routeKey(key Key) string  { return "route:" + hex.EncodeToString(key[:]) }
 
 // share writes an entry to the shared level, whole or not at all.
 func (t *Tiers) share(ctx context.Context, w Write, ttl time.Duration) {
-	if t.opts.Shared == nil {
+	if t.opts.Shared == nil || !t.current(w.Mark.tags) { // the level would take it for new
 		return
 	}
 	tags := w.Mark.names()

@@ -224,12 +224,17 @@ func (t *Tiers) usable(r *Record) bool {
 	if r.state.Load() != visible || !time.Now().Before(r.expires) {
 		return false
 	}
-	if len(r.tags) == 0 {
+	return t.current(r.tags)
+}
+
+// current reports whether none of the tags has been invalidated since.
+func (t *Tiers) current(tags []tag) bool {
+	if len(tags) == 0 {
 		return true
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	for _, tag := range r.tags {
+	for _, tag := range tags {
 		if t.versions[tag.name] != tag.version {
 			return false
 		}
