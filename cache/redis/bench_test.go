@@ -3,6 +3,7 @@ package redis
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -80,15 +81,31 @@ func BenchmarkInvalidate(b *testing.B) {
 	}
 }
 
-// BenchmarkOff is what a server that was given up costs.
-func BenchmarkOff(b *testing.B) {
-	srv := serve(b)
-	s := srv.open(patient)
+// off returns a Store that has given its server up, for an hour.
+func off(t testing.TB) *Store {
+	srv := serve(t)
+	o := patient
+	o.Pause = time.Hour
+	s := srv.open(o)
 	srv.kill()
 	for !s.Stats().Open {
-		_ = s.Get(b.Context(), "k")
+		_ = s.Get(t.Context(), "k")
 	}
-	s.breaker.until = s.breaker.until.Add(1 << 40)
+	return s
+}
+
+func TestAServerGivenUpCostsNoMemory(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	s, entries := off(t), parts(1<<10)
+	require.Zero(t, testing.AllocsPerRun(1000, func() { _ = s.SetAll(t.Context(), 1, entries) }))
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { _ = s.Get(t.Context(), "output", "vector") }), 1.0, "the result")
+}
+
+// BenchmarkOff is what a server that was given up costs.
+func BenchmarkOff(b *testing.B) {
+	s := off(b)
 	entries := parts(1 << 10)
 	b.Run("Get", func(b *testing.B) {
 		b.ReportAllocs()

@@ -1,5 +1,5 @@
 // Package redis is a level of a cache that several processes share, on a Redis
-// server of version 4 or later. It is a second level: what it loses costs a
+// server of version 5 or later (tested with 7.0). It is a second level: what it loses costs a
 // miss, and a server that is slow, flushed, full or gone costs at most
 // [Options.Deadline] per operation, then nothing at all until it is back.
 //

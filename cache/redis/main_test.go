@@ -16,3 +16,6 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
+
+// raceEnabled is set when the race detector, which allocates, is compiled in.
+var raceEnabled bool
