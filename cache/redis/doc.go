@@ -25,7 +25,7 @@
 // command however many entries there are; these stay, unreadable, until their
 // TTL ends. A version that was lost is drawn anew, so what outlives a flush or an
 // eviction of the versions is a miss for ever. Tags are hashed into 65,536
-// versions, which bounds the hash to some 6 MB: now and then two tags share a
+// versions, which bounds the hash to some 4 MB: now and then two tags share a
 // version and fall together.
 //
 // A write names the versions it expects, and the script compares them before it
@@ -58,8 +58,7 @@
 // the deadline of a context, which go-redis does only with ContextTimeoutEnabled;
 // a Store on a client without it stays off and says so to its logger.
 // [ClientOptions] are a good start. Operations are short, so a few connections
-// are enough: at 0.2 ms each, eight carry 40,000 a second, and a large pool only
-// means more connections to open at once when the server is back. go-redis has a
-// logger of its own, for the whole process, that tells of each failed attempt to
-// connect; its SetLogger silences it.
+// are enough, eight by default; a large pool only means more of them to open at
+// once when the server is back. go-redis has a logger of its own, for the whole
+// process, that tells of each failed attempt to connect; its SetLogger silences it.
 package redis
