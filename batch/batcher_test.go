@@ -75,7 +75,7 @@ func TestALoneRequestIsServedAtOnce(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 2*i, v)
 			require.Equal(t, 5*time.Millisecond, time.Since(began))
-			time.Sleep(time.Second)
+			elapse(time.Second)
 		}
 		require.Equal(t, 5*time.Millisecond, b.Stats().PerItem+b.Stats().PerBatch)
 	})
@@ -107,10 +107,10 @@ func TestAVolleyIsCollectedOnceVolleysAreKnown(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range 6 {
 				wg.Go(func() { _, _ = b.Do(t.Context(), i) })
-				time.Sleep(20 * time.Microsecond)
+				elapse(20 * time.Microsecond)
 			}
 			wg.Wait()
-			time.Sleep(time.Second)
+			elapse(time.Second)
 		}
 		require.Len(t, seen[len(seen)-1], 6, "the last volley is one batch")
 	})
@@ -204,7 +204,7 @@ func TestQueueTimeoutsRejectAndDelay(t *testing.T) {
 			require.ErrorAs(t, got.err, &timeout)
 			require.Equal(t, limit, timeout.Waited)
 		}
-		time.Sleep(650 * time.Millisecond)
+		elapse(650 * time.Millisecond)
 		timely := submit(t.Context(), b, 5, Call{})
 		another := submit(t.Context(), b, 6, Call{})
 		for _, out := range []<-chan outcome{first, delayed, timely, another} {
@@ -252,7 +252,7 @@ func TestCancelWhileWaitingLeavesAtOnce(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := submit(ctx, b, 1, Call{})
 		last := submit(t.Context(), b, 2, Call{})
-		time.Sleep(time.Millisecond)
+		elapse(time.Millisecond)
 		cancel()
 		got := <-gone
 		require.ErrorIs(t, got.err, context.Canceled)
@@ -377,7 +377,7 @@ func TestRequestsCancelledDuringACallAreNotTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var seen [][]int
 		b := open(t, sizes(func(ctx context.Context, reqs []int) ([]Result[int], error) {
-			time.Sleep(time.Second)
+			elapse(time.Second)
 			if len(reqs) > 2 {
 				return nil, errors.New("too many")
 			}
@@ -401,7 +401,7 @@ func TestRequestsCancelledDuringACallAreNotTriedAgain(t *testing.T) {
 func TestAnswersComeInTheOrderOfSubmissionOnDemand(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := open(t, func(ctx context.Context, reqs []int) ([]Result[int], error) {
-			time.Sleep(time.Duration(reqs[0]) * time.Second)
+			elapse(time.Duration(reqs[0]) * time.Second)
 			return make([]Result[int], len(reqs)), nil
 		}, Options{Workers: 3, MaxBatchSize: 1, Ordered: true})
 		slow := submit(t.Context(), b, 5, Call{})

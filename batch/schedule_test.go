@@ -100,7 +100,7 @@ func (s *schedule) run(n int) {
 	var clients sync.WaitGroup
 	for i := range n {
 		if i%s.volley == 0 {
-			time.Sleep(time.Duration(float64(s.gap) * float64(s.volley) * s.rand.ExpFloat64()))
+			elapse(time.Duration(float64(s.gap) * float64(s.volley) * s.rand.ExpFloat64()))
 		}
 		call := Call{Timeout: time.Duration(s.rand.IntN(2)*s.rand.IntN(30)) * time.Millisecond}
 		if levels := len(s.options.Levels); levels > 0 {
@@ -156,7 +156,7 @@ func (s *schedule) compute(_ context.Context, reqs []int) ([]Result[int], error)
 	s.mu.Lock()
 	took := time.Duration(len(reqs))*100*time.Microsecond + 2*time.Millisecond + time.Duration(s.noise.IntN(1000))*time.Microsecond
 	s.mu.Unlock()
-	time.Sleep(took)
+	elapse(took)
 	results := make([]Result[int], len(reqs))
 	for i, req := range reqs {
 		results[i].Value = 2 * req

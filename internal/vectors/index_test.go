@@ -43,15 +43,6 @@ func randomUnit(rng *rand.Rand, dim int) []float32 {
 	return v
 }
 
-// near returns v turned a little: the cosine between both is about 1/√(1+noise²).
-func near(rng *rand.Rand, v []float32, noise float64) []float32 {
-	turned := make([]float32, len(v))
-	for i := range v {
-		turned[i] = v[i] + float32(noise*rng.NormFloat64()/math.Sqrt(float64(len(v))))
-	}
-	return turned
-}
-
 func TestSearchReturnsTheNearestFirst(t *testing.T) {
 	eachKind(t, func(t *testing.T, open func(require.TestingT, int, int) checked) {
 		x := open(t, 2, 0)
