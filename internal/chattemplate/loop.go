@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nikolalohinski/gonja/v2/builtins"
 	controlStructures "github.com/nikolalohinski/gonja/v2/builtins/control_structures"
 	"github.com/nikolalohinski/gonja/v2/exec"
 	"github.com/nikolalohinski/gonja/v2/nodes"
@@ -25,14 +24,12 @@ type loop struct {
 }
 
 func parseFor(p, args *parser.Parser) (nodes.ControlStructure, error) {
-	parse, _ := builtins.ControlStructures.Get("for")
 	at := p.Current()
-	inner, err := parse(p, args)
+	f, err := parsed[*controlStructures.ForControlStructure]("for", p, args)
 	if err != nil {
 		return nil, err
 	}
-	f, ok := inner.(*controlStructures.ForControlStructure)
-	if !ok || f.Recursive {
+	if f.Recursive {
 		return nil, errors.New("recursive loops are not supported")
 	}
 	l := &loop{at: at, targets: []string{f.Key}, over: f.ObjectEvaluator, condition: f.IfCondition, body: f.BodyWrapper, empty: f.EmptyWrapper}

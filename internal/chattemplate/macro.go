@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nikolalohinski/gonja/v2/builtins"
 	controlStructures "github.com/nikolalohinski/gonja/v2/builtins/control_structures"
 	"github.com/nikolalohinski/gonja/v2/exec"
 	"github.com/nikolalohinski/gonja/v2/nodes"
@@ -22,14 +21,9 @@ type macro struct {
 }
 
 func parseMacro(p, args *parser.Parser) (nodes.ControlStructure, error) {
-	parse, _ := builtins.ControlStructures.Get("macro")
-	inner, err := parse(p, args)
+	known, err := parsed[*controlStructures.MacroControlStructure]("macro", p, args)
 	if err != nil {
 		return nil, err
-	}
-	known, ok := inner.(*controlStructures.MacroControlStructure)
-	if !ok {
-		return nil, fmt.Errorf("macro is a %T", inner)
 	}
 	if known.VarArgsName != "" || known.KwArgsName != "" {
 		return nil, errors.New("macros with * or ** parameters are not supported")

@@ -36,16 +36,22 @@ type branch struct {
 }
 
 func parseIf(p, args *parser.Parser) (nodes.ControlStructure, error) {
-	parse, _ := builtins.ControlStructures.Get("if")
+	known, err := parsed[*controlStructures.IfControlStructure]("if", p, args)
+	return branch{known}, err
+}
+
+// parsed parses a tag as the engine does, whose type of it is T.
+func parsed[T nodes.ControlStructure](tag string, p, args *parser.Parser) (known T, err error) {
+	parse, _ := builtins.ControlStructures.Get(tag)
 	inner, err := parse(p, args)
 	if err != nil {
-		return nil, err
+		return known, err
 	}
-	known, ok := inner.(*controlStructures.IfControlStructure)
+	known, ok := inner.(T)
 	if !ok {
-		return nil, fmt.Errorf("if is a %T", inner)
+		return known, fmt.Errorf("%s is a %T", tag, inner)
 	}
-	return branch{known}, nil
+	return known, nil
 }
 
 func (b branch) rewrite(w *rewriter) error {
