@@ -58,6 +58,7 @@ var arrows = map[string]edges{
 	"internal/ring":         {},
 	"internal/sse":          {},
 	"internal/gguf":         {code: []string{"internal/mmap"}},
+	"internal/likeness":     {code: []string{unicodeText}},
 	"internal/lora":         {code: []string{"internal/gguf", "internal/safetensors", "internal/simd"}},
 	"internal/mmap":         {code: []string{system}},
 	"internal/safetensors":  {code: []string{"internal/mmap", strictJSON}},
@@ -70,7 +71,7 @@ var arrows = map[string]edges{
 
 	"examples": {code: public},
 	// The benchmarks make models of a given shape and name the kernels in use.
-	"bench": {code: append([]string{client, tinyLFU, "internal/gguf", "internal/lora", "internal/model", "internal/schedule", "internal/simd", "internal/vectors"}, public...)},
+	"bench": {code: append([]string{client, tinyLFU, "internal/gguf", "internal/likeness", "internal/lora", "internal/model", "internal/schedule", "internal/simd", "internal/vectors"}, public...)},
 }
 
 var testTools = []string{"github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid"}

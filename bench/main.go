@@ -5,7 +5,7 @@
 //
 //	go run ./bench                # all tables
 //	go run ./bench -run token     # one of: token, streams, cpu, load, long, adapters, tokenizer, window, busy, chunked, overload,
-//	                              # prefix, decision, cache, http
+//	                              # prefix, decision, cache, gates, http
 //
 // Tables that need a second process start this program again as a client, so
 // that the client's work is not counted as the server's.
@@ -40,17 +40,20 @@ var tables = []struct {
 	{"cache", "The output tier of the cache", cacheTable},
 	{"vectors-random", "Nearest of many vectors: random ones", randomVectorsTable},
 	{"vectors-text", "Nearest of many vectors: sentences", textVectorsTable},
+	{"gates", "Wrong and true hits of similarity alone, with gates and with an error budget", gatesTable},
 	{"http", "Tokens per second through the HTTP stream as a share of those inside the engine", httpTable},
 }
 
 // settings are the flags that tables look at.
 type settings struct {
-	rounds   int    // how often each variant is measured; medians are printed
-	quick    bool   // smaller sizes, for a first look
-	modelAt  string // where the synthetic model is kept between runs; empty for a temporary file
-	plots    string // folder for SVG plots; empty for none
-	azure    string // CSV file with arrivals
-	mooncake string // JSON lines with the hashes of prompts' blocks
+	rounds    int    // how often each variant is measured; medians are printed
+	quick     bool   // smaller sizes, for a first look
+	modelAt   string // where the synthetic model is kept between runs; empty for a temporary file
+	plots     string // folder for SVG plots; empty for none
+	azure     string // CSV file with arrivals
+	texts     string // folder with pairs of sentences
+	model2vec string // folder with a model of package model2vec
+	mooncake  string // JSON lines with the hashes of prompts' blocks
 }
 
 // plot draws a chart where plots are wanted.
@@ -76,6 +79,8 @@ func main() {
 	flag.StringVar(&s.plots, "plots", "", "`folder` to write SVG plots to")
 	flag.StringVar(&s.azure, "azure", "../shared/data/traces/azure_llm_conv.csv", "`file` with the Azure LLM inference trace")
 	flag.StringVar(&s.mooncake, "mooncake", "../shared/data/traces/mooncake_conversation_trace.jsonl", "`file` with the Mooncake conversation trace")
+	flag.StringVar(&s.texts, "texts", "../shared/data/text", "`folder` with the STS benchmark and GPTCache's pairs")
+	flag.StringVar(&s.model2vec, "model2vec", "../shared/models/potion-base-4M-int8", "`folder` with a model2vec model")
 	flag.Parse()
 	selected, err := regexp.Compile(*run)
 	exit(err)
