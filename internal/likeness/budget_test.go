@@ -65,7 +65,7 @@ func (w *world) run(b *likeness.Budget, asks int) (c tally) {
 // the 95% confidence interval of the rate of wrong hits stays below Delta, while hits grow.
 func TestWrongHitsStayBelowDelta(t *testing.T) {
 	const delta = 0.01
-	asks := 12_000
+	asks := 8_000
 	if testing.Short() {
 		asks = 6_000
 	}
@@ -147,4 +147,23 @@ func TestEntryForgets(t *testing.T) {
 		}
 	}
 	require.Less(t, hits, 50)
+}
+
+func BenchmarkBudget(b *testing.B) {
+	budget := likeness.NewBudget(likeness.BudgetOptions{})
+	w := newWorld(100, 0.01, 1)
+	w.run(budget, 2000)
+	b.Run("decide", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			budget.Decide(&w.entries[0], 0, 0.97)
+		}
+	})
+	b.Run("observe", func(b *testing.B) {
+		i := 0
+		for b.Loop() {
+			i++
+			budget.Observe(&w.entries[i%100], 0.97, i%50 != 0)
+		}
+	})
 }

@@ -25,7 +25,10 @@ const (
 	can
 	should
 	will
+	told // a statement about someone
 )
+
+var pronouns = set("i you he she it we they")
 
 var quantities = map[string]class{"many": howMany, "much": howMuch, "long": howLong, "often": howOften}
 
@@ -63,6 +66,9 @@ func classify(all []word) (class, []word) {
 	if len(all) > 0 && !all[0].quoted && !all[0].literal {
 		if c, ok := auxiliaries[strings.ToLower(all[0].raw)]; ok {
 			return c, all
+		}
+		if pronouns[strings.ToLower(all[0].raw)] {
+			return told, all
 		}
 	}
 	return what, all

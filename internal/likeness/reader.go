@@ -12,6 +12,7 @@ type reader struct {
 	denials                                     int
 	vague                                       bool // a denial whose object is not clear
 	scope                                       bool // the next word of content is denied
+	spoken                                      bool // a word that is no question word was read
 	question                                    class
 	past, future                                bool
 	sides                                       sides
@@ -217,11 +218,16 @@ func (r *reader) one(w word) {
 	if low == "" {
 		return
 	}
-	low, genitive, negated := contraction(low)
+	low, negated := contraction(low)
 	if negated || negation[low] {
 		r.denials++
-		r.scope = !negated
-		r.vague = r.vague || negated
+		// "Why isn't it open" denies what comes later; "it isn't open" the
+		// next word, as "not" does.
+		inverted := negated && !r.spoken
+		r.vague, r.scope = r.vague || inverted, !inverted
+	}
+	if _, asks := questions[low]; !asks {
+		r.spoken = true
 	}
 	acronym := isAcronym(w.raw)
 	if light[low] && !acronym {
@@ -229,9 +235,6 @@ func (r *reader) one(w word) {
 		return
 	}
 	form := canonical(low)
-	if low == "please" {
-		return
-	}
 	r.sides.add(low, form)
 	h := hash(form)
 	if acronym || isName(w, low) {
@@ -242,13 +245,12 @@ func (r *reader) one(w word) {
 		r.denied, r.scope = append(r.denied, h), false
 	}
 	r.put(h)
-	_ = genitive
 }
 
 var negation = set("not no never without neither nor none nobody nothing nowhere cannot")
 
 // contraction splits off n't, 's and their like.
-func contraction(low string) (rest string, genitive, negated bool) {
+func contraction(low string) (rest string, negated bool) {
 	if rest, ok := strings.CutSuffix(low, "n't"); ok {
 		switch rest {
 		case "wo":
@@ -258,12 +260,15 @@ func contraction(low string) (rest string, genitive, negated bool) {
 		case "sha":
 			rest = "shall"
 		}
-		return rest, false, true
+		return rest, true
 	}
-	if head, tail, ok := strings.Cut(low, "'"); ok && head != "" && slices.Contains([]string{"s", "re", "ve", "ll", "d", "m", ""}, tail) {
-		return head, tail == "s", false
+	if head, tail, ok := strings.Cut(low, "'"); ok && head != "" {
+		switch tail {
+		case "s", "re", "ve", "ll", "d", "m", "":
+			return head, false
+		}
 	}
-	return low, false, false
+	return low, false
 }
 
 // grammar reads a word without content of its own.
@@ -276,6 +281,12 @@ func (r *reader) grammar(low string) {
 	case "by":
 		// The passive turns around who does what to whom.
 		r.put(hash("by"))
+	case "who", "whom", "whose", "when", "where", "why":
+		// Inside a sentence they begin a part of it: what is denied, or asked
+		// for, may be before or behind them.
+		if len(r.items) > 0 {
+			r.put(hash("part "+low) + uint32(r.denials))
+		}
 	case "of":
 		r.of()
 	case "or":
