@@ -89,7 +89,7 @@ func vectorSizes(s settings) []int {
 
 // vectorsTable measures both indexes over growing parts of a collection.
 func vectorsTable(s settings, c collection) error {
-	fmt.Printf("One goroutine, %d queries, k = 1. HNSW with M = 16 and EfConstruction = 200, at its default ef of 100 and at the\n"+
+	fmt.Printf("One goroutine, %d queries, k = 1. HNSW with M = 16 and EfConstruction = 200, at its default ef of 200 and at the\n"+
 		"least power of two with a recall of 0.95.\n\n", vectorQueries)
 	fmt.Println("| vectors | query | index | build s | p50 µs | p99 µs | recall@1 | flat p50 ÷ p50 |\n| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |")
 	lines := map[string]*series{}
@@ -152,12 +152,12 @@ func (c collection) compare(n int, lines map[string]*series) error {
 			})
 		}
 		row("flat", flatBuild, exact)
-		byDefault := at(100)
-		row("HNSW, ef 100", graphBuild, byDefault)
+		byDefault := at(200)
+		row("HNSW, ef 200", graphBuild, byDefault)
 		ef, enough := leastEf(at)
 		row("HNSW, ef "+strconv.Itoa(ef), graphBuild, enough)
 		add(lines, "flat", n, exact)
-		add(lines, "ef 100", n, byDefault)
+		add(lines, "ef 200", n, byDefault)
 		add(lines, "recall 0.95, "+kind.name[:4], n, enough)
 	}
 	return nil

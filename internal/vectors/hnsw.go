@@ -12,14 +12,17 @@ import (
 // Options shape an [HNSW]. The zero value is a good start.
 type Options struct {
 	// M is how many neighbours a vector is linked to when it comes in, at least
-	// 2; later ones may raise that to M, and to 2·M on the lowest level.
+	// 4. Those link back, up to M of them, or 2·M on the lowest level.
 	// 0 means 16.
 	M int
 	// EfConstruction is how many candidates are kept on the way to those
 	// neighbours: more make a better graph and a slower Add. 0 means 200.
 	EfConstruction int
 	// Ef is how many candidates a search keeps, at least the k it is asked for:
-	// more find more and take longer. 0 means 100.
+	// more find more and take longer. Of 10⁵ random vectors of 384 elements 200
+	// find the nearest to a query that is near one of them; an independent query,
+	// whose nearest is hardly nearer than others, needs 4,096, and is slower then
+	// than with [Flat]. 0 means 200.
 	Ef int
 	// Capacity is the number of vectors after which Add fails. 0 is no limit.
 	Capacity int
@@ -108,8 +111,8 @@ func NewHNSW(dim int, opts Options) (*HNSW, error) {
 	if err := checkSize(dim, opts.Capacity); err != nil {
 		return nil, err
 	}
-	opts.M, opts.EfConstruction, opts.Ef = orDefault(opts.M, 16), orDefault(opts.EfConstruction, 200), orDefault(opts.Ef, 100)
-	if opts.M < 2 || opts.EfConstruction < 1 || opts.Ef < 1 {
+	opts.M, opts.EfConstruction, opts.Ef = orDefault(opts.M, 16), orDefault(opts.EfConstruction, 200), orDefault(opts.Ef, 200)
+	if opts.M < 4 || opts.EfConstruction < 1 || opts.Ef < 1 {
 		return nil, fmt.Errorf("%w: M %d, EfConstruction %d, Ef %d", ErrOptions, opts.M, opts.EfConstruction, opts.Ef)
 	}
 	return &HNSW{
@@ -166,7 +169,15 @@ func (h *HNSW) SearchEf(dst []Match, query []float32, k, ef int, accept func(id 
 	if h.top < 0 {
 		return dst, nil
 	}
-	h.explore(w, w.query, []link{h.descend(w, w.query, 0)}, 0, max(k, ef), accept)
+	// The entry is a second start, so that all that can be reached from there is
+	// found where ef allows.
+	w.starts = append(w.starts[:0], h.descend(w, w.query, 0))
+	if w.starts[0].to != h.entry {
+		w.fresh = append(w.fresh[:0], h.entry)
+		h.similarities(w, w.query)
+		w.starts = append(w.starts, link{h.entry, w.sims[0]})
+	}
+	h.explore(w, w.query, w.starts, 0, max(k, ef), accept)
 	w.best = best{k: k, heap: w.best.heap[:0]}
 	for _, l := range w.found {
 		w.best.offer(Match{ID: h.nodes[l.to].id, Similarity: l.sim})

@@ -136,7 +136,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrOptions)
 	_, err = NewFlat(3, -1)
 	require.ErrorIs(t, err, ErrOptions)
-	for _, o := range []Options{{M: 1}, {M: -4}, {EfConstruction: -1}, {Ef: -1}, {Capacity: -1}} {
+	for _, o := range []Options{{M: 3}, {M: -4}, {EfConstruction: -1}, {Ef: -1}, {Capacity: -1}} {
 		_, err = NewHNSW(3, o)
 		require.ErrorIs(t, err, ErrOptions)
 	}

@@ -70,8 +70,11 @@ func (h *HNSW) adopt(o orphan) {
 			return
 		}
 	}
-	// All that its neighbours link to would be orphans in its place: one of them
-	// gets a link too many.
+	// All that its neighbours link to would be orphans in its place. On the level
+	// where every node is, one of them gets a link too many; above, nothing is lost.
+	if o.level > 0 {
+		return
+	}
 	for _, l := range n.at(o.level).out {
 		if h.nodes[l.to].state == live {
 			h.addLink(l.to, o.level, link{o.slot, l.sim})

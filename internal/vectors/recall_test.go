@@ -66,7 +66,7 @@ func TestRecallOnRandomVectors(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	list := randomUnits(rng, n, 384)
 	h, exact := both(t, list)
-	require.GreaterOrEqual(t, recallAt1(t, h, exact, nearUnits(rng, list, 200), 100), 0.99, "near one, default ef")
+	require.GreaterOrEqual(t, recallAt1(t, h, exact, nearUnits(rng, list, 200), 200), 0.99, "near one, default ef")
 	require.GreaterOrEqual(t, recallAt1(t, h, exact, randomUnits(rng, 200, 384), 256), 0.95, "independent, ef 256")
 	require.InDelta(t, 1, h.reachable(), 0.001)
 	h.check(t)

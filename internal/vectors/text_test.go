@@ -61,7 +61,7 @@ func TestRecallOnSentences(t *testing.T) {
 		list = list[:1500]
 	}
 	h, exact := both(t, list)
-	require.GreaterOrEqual(t, recallAt1(t, h, exact, queries, 100), 0.97, "other sentences, default ef")
-	require.GreaterOrEqual(t, recallAt1(t, h, exact, nearUnits(rng, list, 300), 100), 0.99, "nearly the same")
+	require.GreaterOrEqual(t, recallAt1(t, h, exact, queries, 200), 0.98, "other sentences, default ef")
+	require.GreaterOrEqual(t, recallAt1(t, h, exact, nearUnits(rng, list, 300), 200), 0.99, "nearly the same")
 	require.InDelta(t, 1, h.reachable(), 0.001)
 }

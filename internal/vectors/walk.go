@@ -13,8 +13,9 @@ type walk struct {
 	sims  []float32
 	best  best
 
+	starts []link
+
 	// The rest is the writer's.
-	starts  []link
 	rivals  []link
 	pruned  []link
 	arena   []link // behind the lists of changes
