@@ -48,8 +48,8 @@ func textVectorsTable(s settings) error {
 	}
 	fmt.Printf("%d dimensions: %d sentences, embedded by potion-base-4M-int8, and variants of them with words left out. ", len(queries[0]), real)
 	return vectorsTable(s, collection{name: "text", vectors: stored, queries: []queryKind{
-		{"variant of a sentence", func(i, _ int) []float32 { return rephrased[i] }},
-		{"other sentence", func(i, _ int) []float32 { return queries[i] }},
+		{"variant of a sentence", "variant", func(i, _ int) []float32 { return rephrased[i] }},
+		{"other sentence", "other", func(i, _ int) []float32 { return queries[i] }},
 	}})
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -22,8 +23,8 @@ type collection struct {
 
 // queryKind makes the query numbered i against the first n vectors.
 type queryKind struct {
-	name string
-	make func(i, n int) []float32
+	name, short string // the short name is for the plot
+	make        func(i, n int) []float32
 }
 
 const (
@@ -50,7 +51,7 @@ func randomVectorsTable(s settings) error {
 		c.vectors = append(c.vectors, gaussian(rng, dim, 1))
 	}
 	c.queries = []queryKind{
-		{"near one (cosine 0.95)", func(i, n int) []float32 {
+		{"near one (cosine 0.95)", "near one", func(i, n int) []float32 {
 			q := gaussian(rng, dim, 0.33/math.Sqrt(dim))
 			v := c.vectors[i*7919%n]
 			scale := float32(1 / math.Sqrt(norm2(v)))
@@ -59,7 +60,7 @@ func randomVectorsTable(s settings) error {
 			}
 			return q
 		}},
-		{"independent", func(int, int) []float32 { return gaussian(rng, dim, 1) }},
+		{"independent", "independent", func(int, int) []float32 { return gaussian(rng, dim, 1) }},
 	}
 	fmt.Printf("%d dimensions, Gaussian. ", dim)
 	return vectorsTable(s, c)
@@ -102,18 +103,10 @@ func vectorsTable(s settings, c collection) error {
 		}
 	}
 	plot := chart{title: "Nearest of n vectors, " + c.name, xLabel: "log₁₀ n", yLabel: "p50, µs", logY: true}
-	for _, name := range sortedKeys(lines) {
+	for _, name := range slices.Sorted(maps.Keys(lines)) {
 		plot.series = append(plot.series, *lines[name])
 	}
 	return s.plot("vectors-"+c.name, plot)
-}
-
-func sortedKeys[V any](m map[string]V) (keys []string) {
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // compare prints the rows for the first n vectors.
@@ -127,13 +120,11 @@ func (c collection) compare(n int, lines map[string]*series) error {
 	if err != nil {
 		return err
 	}
-	flatBuild, err := build(flat, c.vectors[:n])
-	if err != nil {
-		return err
-	}
-	graphBuild, err := build(graph, c.vectors[:n])
-	if err != nil {
-		return err
+	var built [2]time.Duration
+	for i, x := range []vectors.Index{flat, graph} {
+		if built[i], err = build(x, c.vectors[:n]); err != nil {
+			return err
+		}
 	}
 	for _, kind := range c.queries {
 		queries := make([][]float32, vectorQueries)
@@ -151,14 +142,14 @@ func (c collection) compare(n int, lines map[string]*series) error {
 				return graph.SearchEf(dst, q, 1, ef, nil)
 			})
 		}
-		row("flat", flatBuild, exact)
+		row("flat", built[0], exact)
 		byDefault := at(200)
-		row("HNSW, ef 200", graphBuild, byDefault)
+		row("HNSW, ef 200", built[1], byDefault)
 		ef, enough := leastEf(at)
-		row("HNSW, ef "+strconv.Itoa(ef), graphBuild, enough)
+		row("HNSW, ef "+strconv.Itoa(ef), built[1], enough)
 		add(lines, "flat", n, exact)
 		add(lines, "ef 200", n, byDefault)
-		add(lines, "recall 0.95, "+kind.name[:4], n, enough)
+		add(lines, "0.95, "+kind.short, n, enough)
 	}
 	return nil
 }
@@ -203,16 +194,15 @@ func searchAll(queries [][]float32, truth []vectors.Match, note bool, search fun
 	return m
 }
 
-// add appends a point to the line of a name; of the kinds of queries the first
-// one is drawn.
+// add appends a point to the line of a name; a second one for the same n, of
+// another kind of query, is not drawn.
 func add(lines map[string]*series, name string, n int, m measure) {
 	line := lines[name]
 	if line == nil {
 		line = &series{name: name}
 		lines[name] = line
 	}
-	x := math.Log10(float64(n))
-	if len(line.x) == 0 || line.x[len(line.x)-1] != x {
+	if x := math.Log10(float64(n)); !slices.Contains(line.x, x) {
 		line.x, line.y = append(line.x, x), append(line.y, m.quantile(0.5))
 	}
 }
