@@ -43,11 +43,11 @@ type Options struct {
 // and when none is left its place is free. A node that would lose its last
 // incoming link keeps it.
 //
-// Searches run beside each other and beside the writer while that computes;
-// they wait only while links are written, some microseconds for each write.
-// Writers wait for each other. A search allocates nothing.
+// Searches run beside each other and beside the writer while that computes. To
+// write links it waits for the searches under way, and those that come meanwhile
+// wait with it. Writers wait for each other. A search allocates nothing.
 //
-// Each vector takes 4·dim bytes and, with M = 16, about 500 for links. Removed
+// Each vector takes 4·dim bytes and, with M = 16, about 600 for links. Removed
 // ones take theirs until their links are mended: at most 32 vectors and a
 // sixteenth of the live ones at a time.
 type HNSW struct {
