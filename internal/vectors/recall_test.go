@@ -128,6 +128,52 @@ func TestRemovingARegionLeavesTheRestReachable(t *testing.T) {
 	require.Zero(t, h.Len())
 }
 
+// TestTheLastOfARegionAreLinkedAnew removes all but two vectors of each cluster:
+// most have lost all that they were linked to.
+func TestTheLastOfARegionAreLinkedAnew(t *testing.T) {
+	const dim, clusters, each = 32, 12, 60
+	rng := rand.New(rand.NewPCG(7, 7))
+	centres := randomUnits(rng, clusters, dim)
+	var list [][]float32
+	for i := range clusters * each {
+		list = append(list, near(rng, centres[i/each], 0.1))
+	}
+	h, _ := both(t, list)
+	for id := range list {
+		if id%each >= 2 {
+			require.True(t, h.Remove(uint64(id)))
+		}
+	}
+	h.check(t)
+	require.EqualValues(t, 1, h.reachable())
+	for slot := range h.nodes {
+		if n := &h.nodes[slot]; n.state == live {
+			links := 0
+			for _, l := range n.base.out {
+				if h.nodes[l.to].state == live {
+					links++
+				}
+			}
+			require.GreaterOrEqual(t, links, h.opts.M/2)
+		}
+	}
+}
+
+// TestASearchAlsoBeginsAtTheEntry walks down to a node from which no link leads
+// on.
+func TestASearchAlsoBeginsAtTheEntry(t *testing.T) {
+	h, _ := both(t, [][]float32{{1, 0}, {0, 1}, {1, 1}})
+	h.nodes = []node{
+		{id: 0, state: live, base: layer{out: []link{{to: 2}}}, upper: []layer{{out: []link{{to: 1}}}}},
+		{id: 1, state: live, upper: []layer{{}}},
+		{id: 2, state: live},
+	}
+	h.entry, h.top = 0, 1
+	got, err := h.Search(nil, []float32{0, 1}, 3, nil)
+	require.NoError(t, err)
+	require.Equal(t, []uint64{1, 2, 0}, idsOf(got))
+}
+
 // TestCopiesDoNotHideOthers fills an index mostly with copies of a few vectors,
 // more of each than a node has links.
 func TestCopiesDoNotHideOthers(t *testing.T) {
