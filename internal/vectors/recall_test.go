@@ -1,6 +1,7 @@
 package vectors
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -44,6 +45,15 @@ func randomUnits(rng *rand.Rand, n, dim int) [][]float32 {
 		list[i] = randomUnit(rng, dim)
 	}
 	return list
+}
+
+// near returns v turned a little: the cosine between both is about 1/√(1+noise²).
+func near(rng *rand.Rand, v []float32, noise float64) []float32 {
+	turned := make([]float32, len(v))
+	for i := range v {
+		turned[i] = v[i] + float32(noise*rng.NormFloat64()/math.Sqrt(float64(len(v))))
+	}
+	return turned
 }
 
 func nearUnits(rng *rand.Rand, list [][]float32, n int) [][]float32 {
