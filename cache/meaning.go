@@ -3,13 +3,13 @@ package cache
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"sync"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/internal/likeness"
 	"github.com/intelliparadigm/haiku/internal/vectors"
 )
 
@@ -18,12 +18,15 @@ import (
 // everything else about their requests is equal: tenant, model, parameters and
 // all of the conversation before.
 type Semantic struct {
-	// Embedder gives questions their vectors.
+	// Embedder gives questions their vectors; nil is [Lexical].
 	Embedder haiku.Embedder
 	// Threshold is the least cosine similarity of a hit; 0 means 0.95.
 	Threshold float64
 	// Gate decides, of two questions that are similar enough, whether they ask for
-	// the same: similarity alone takes opposites for each other. Nil passes none.
+	// the same: similarity alone takes opposites for each other. Nil is a gate that
+	// wants the same numbers, negations, quotations, code, names, opposites and
+	// words of content on both sides: strict, for a wrong answer costs more than a
+	// miss.
 	Gate func(asked, kept string) bool
 	// MaxEntries bounds the questions that are kept, over all partitions; beyond
 	// it the oldest go. 0 means 100,000.
@@ -62,7 +65,8 @@ const few = 128
 type meant struct {
 	record *Record
 	text   string
-	vector []float32 // of length one; nil where an index has it
+	states likeness.Features // what the text states
+	vector []float32         // of length one; nil where an index has it
 }
 
 type place struct {
@@ -70,9 +74,9 @@ type place struct {
 	id        uint64
 }
 
-func newMeanings(o Semantic) (*meanings, error) {
+func newMeanings(o Semantic) *meanings {
 	if o.Embedder == nil {
-		return nil, errors.New("cache: Semantic needs an Embedder")
+		o.Embedder = Lexical{}
 	}
 	if o.Threshold <= 0 {
 		o.Threshold = 0.95
@@ -80,7 +84,7 @@ func newMeanings(o Semantic) (*meanings, error) {
 	if o.MaxEntries <= 0 {
 		o.MaxEntries = 100_000
 	}
-	return &meanings{Semantic: o, partitions: make(map[Key]*partition)}, nil
+	return &meanings{Semantic: o, partitions: make(map[Key]*partition)}
 }
 
 // Meaning is a question as the vector tier knows it: its text, its vector, and
@@ -132,15 +136,24 @@ func (t *Tiers) similar(m *Meaning) (*Record, bool) {
 	if t.meanings == nil || m == nil {
 		return nil, false
 	}
+	var states likeness.Features
+	if t.meanings.Gate == nil {
+		states = likeness.Of(m.Text)
+	}
 	for _, near := range t.meanings.near(m) {
 		if !t.usable(near.record) {
 			continue
 		}
-		if t.meanings.Gate == nil || !t.meanings.Gate(m.Text, near.text) {
-			t.stats.gated.Add(1)
-			continue
+		var same bool
+		if t.meanings.Gate != nil {
+			same = t.meanings.Gate(m.Text, near.text)
+		} else {
+			same, _ = likeness.Same(states, near.states)
 		}
-		return near.record, true
+		if same {
+			return near.record, true
+		}
+		t.stats.gated.Add(1)
 	}
 	return nil, false
 }
@@ -209,6 +222,12 @@ func dot(a, b []float32) (sum float32) {
 
 // add enters a staged record, and reports whether it is in.
 func (s *meanings) add(m *Meaning, r *Record) bool {
+	kept := meant{record: r, vector: unitOf(m.Vector)}
+	if s.Gate == nil {
+		kept.states = likeness.Of(m.Text)
+	} else {
+		kept.text = m.Text
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.partitions[m.Partition]
@@ -221,7 +240,7 @@ func (s *meanings) add(m *Meaning, r *Record) bool {
 	}
 	s.partitions[m.Partition] = p // if that was the last of it
 	s.last++
-	if !s.enter(p, s.last, meant{r, m.Text, unitOf(m.Vector)}) {
+	if !s.enter(p, s.last, kept) {
 		s.tidy(m.Partition, p)
 		return false
 	}

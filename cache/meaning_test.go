@@ -78,15 +78,43 @@ func TestAQuestionThatMeansTheSameIsAnsweredFromMemory(t *testing.T) {
 	require.Equal(t, int64(5), m.runs.Load(), "invalidated in this tier too")
 }
 
-func TestWithoutAGateNothingPasses(t *testing.T) {
-	c, m := semantic(t, Semantic{Embedder: letters{}})
-	for _, question := range []string{"old pond", "pond old"} {
+// TestTheDefaultsAreStrict asks questions that look alike of the embedder that
+// needs no model, and of the gate that comes with the cache.
+func TestTheDefaultsAreStrict(t *testing.T) {
+	c, m := semantic(t, Semantic{Threshold: 0.5})
+	computes := func(question string) bool {
+		before := m.runs.Load()
 		_, err := haiku.NewStream(t.Context(), c, ask(question)).Text()
 		require.NoError(t, err)
+		return m.runs.Load() > before
 	}
-	require.Equal(t, int64(2), m.runs.Load())
-	_, err := New(Options{Semantic: &Semantic{}})
-	require.ErrorContains(t, err, "Embedder")
+	require.True(t, computes("How do I enable logging in version 2 of nginx?"))
+	for question, computed := range map[string]bool{
+		"how do i enable logging in version 2 of nginx":        false,
+		"How do I enable logging in version 3 of nginx?":       true,
+		"How do I disable logging in version 2 of nginx?":      true,
+		"How do I not enable logging in version 2 of nginx?":   true,
+		"How do I enable logging in version 2 of apache?":      true,
+		"Why do I enable logging in version 2 of nginx?":       true,
+		"How do I enable `logging` in version 2 of \"nginx\"?": true,
+	} {
+		require.Equal(t, computed, computes(question), question)
+	}
+	require.Equal(t, int64(1), c.tiers.Stats().Semantic)
+}
+
+func TestLexicalEmbedsTextAlone(t *testing.T) {
+	out, err := Lexical{}.Embed(t.Context(), &haiku.EmbeddingRequest{Inputs: []haiku.EmbeddingInput{{Text: "old pond"}, {Text: "a frog"}}})
+	require.NoError(t, err)
+	require.Len(t, out.Vectors, 2)
+	require.Len(t, out.Vectors[0], lexicalDimensions)
+	for _, req := range []*haiku.EmbeddingRequest{
+		{}, {Dimensions: 3, Inputs: []haiku.EmbeddingInput{{Text: "x"}}}, {Inputs: []haiku.EmbeddingInput{{Tokens: []int32{1}}}},
+	} {
+		_, err := Lexical{}.Embed(t.Context(), req)
+		require.Less(t, haiku.ErrorFrom(err).Status, 500)
+		require.Error(t, err)
+	}
 }
 
 func TestAnEmbedderThatFailsCostsNothingElse(t *testing.T) {

@@ -90,11 +90,7 @@ func New(o Options) (*Tiers, error) {
 		}
 	}
 	if o.Semantic != nil {
-		var err error
-		if t.meanings, err = newMeanings(*o.Semantic); err != nil {
-			t.outputs.Close()
-			return nil, err
-		}
+		t.meanings = newMeanings(*o.Semantic)
 	}
 	return t, nil
 }
