@@ -136,21 +136,35 @@ func (t *Tiers) similar(m *Meaning) (*Record, bool) {
 	if t.meanings == nil || m == nil {
 		return nil, false
 	}
+	for {
+		found, dead := t.meanings.near(m), 0
+		for _, near := range found {
+			if !t.usable(near.record) {
+				near.record.Hide() // for good, so that it stands before no other any more
+				dead++
+			}
+		}
+		if dead == 0 {
+			return t.pass(m, found)
+		}
+	}
+}
+
+// pass returns the first of what was found that the gate lets pass.
+func (t *Tiers) pass(m *Meaning, found []meant) (*Record, bool) {
+	same := t.meanings.Gate
 	var states likeness.Features
-	if t.meanings.Gate == nil {
+	if same == nil && len(found) > 0 {
 		states = likeness.Of(m.Text)
 	}
-	for _, near := range t.meanings.near(m) {
-		if !t.usable(near.record) {
-			continue
-		}
-		var same bool
-		if t.meanings.Gate != nil {
-			same = t.meanings.Gate(m.Text, near.text)
+	for _, near := range found {
+		var ok bool
+		if same != nil {
+			ok = same(m.Text, near.text)
 		} else {
-			same, _ = likeness.Same(states, near.states)
+			ok, _ = likeness.Same(states, near.states)
 		}
-		if same {
+		if ok {
 			return near.record, true
 		}
 		t.stats.gated.Add(1)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -190,4 +192,27 @@ func TestManyMayAskAndForgetAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestWhatHasExpiredDoesNotStandBeforeWhatHasNot answers a question anew each
+// time that its answer has expired, more often than neighbours are looked at.
+func TestWhatHasExpiredDoesNotStandBeforeWhatHasNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, m := newMapStore(), &model{}
+		c := Through(m, tiers(t, Options{Store: store, TTL: time.Minute, Jitter: -1, Semantic: &Semantic{Embedder: letters{}, Gate: sameNegation}}), Policy{})
+		defer c.Close()
+		get := func(question string) {
+			_, err := haiku.NewStream(t.Context(), c, ask(question)).Text()
+			require.NoError(t, err)
+		}
+		for range 2 * nearest {
+			<-time.After(2 * time.Minute)
+			clear(store.all) // as a store does with what has expired
+			get("an old pond")
+		}
+		require.Equal(t, int64(2*nearest), m.runs.Load())
+		get("pond old an")
+		require.Equal(t, int64(2*nearest), m.runs.Load())
+		require.Equal(t, int64(1), c.tiers.Stats().Semantic)
+	})
 }
