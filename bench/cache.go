@@ -182,7 +182,7 @@ func lookups() error {
 	}{
 		{"key of a request", func() { cache.KeyOf(req, "") }},
 		{"output tier, hit", func() { tiers.Get(key) }},
-		{"route tier, hit", func() { tiers.Route(key) }},
+		{"route tier, hit", func() { tiers.Route(context.Background(), key) }},
 	} {
 		const times = 200_000
 		var before, after runtime.MemStats

@@ -57,6 +57,13 @@ type packedToken struct {
 	Finish haiku.FinishReason `json:"f,omitempty"`
 }
 
+// packedRoute is a route likewise.
+type packedRoute struct {
+	Route   *Route    `json:"route"`
+	Expires time.Time `json:"expires"`
+	Tags    []string  `json:"tags"`
+}
+
 func answerKey(key Key) string { return "answer:" + hex.EncodeToString(key[:]) }
 func routeKey(key Key) string  { return "route:" + hex.EncodeToString(key[:]) }
 
@@ -81,7 +88,7 @@ func (t *Tiers) share(ctx context.Context, w Write, ttl time.Duration) {
 		ok = add(answerKey(w.Key), p)
 	}
 	if w.Route != nil && w.Prompt != (Key{}) {
-		ok = add(routeKey(w.Prompt), w.Route) && ok
+		ok = add(routeKey(w.Prompt), packedRoute{w.Route, time.Now().Add(ttl), tags}) && ok
 	}
 	if !ok || !t.opts.Shared.SetAll(ctx, uint64(time.Now().UnixNano()), entries) {
 		t.stats.unshared.Add(1)
@@ -103,11 +110,35 @@ func (t *Tiers) fetch(ctx context.Context, key Key) (*Record, bool) {
 	for _, tok := range p.Tokens {
 		a.Tokens = append(a.Tokens, haiku.Token{Choice: tok.Choice, ID: haiku.NoToken, Text: tok.Text, Finish: tok.Finish})
 	}
-	ttl := min(time.Until(p.Expires), t.opts.LocalTTL)
-	r := &Record{epoch: t.epoch.Add(1), key: key, answer: a, expires: time.Now().Add(ttl), ends: p.Expires, tags: t.Mark(p.Tags...).tags}
-	r.state.Store(visible)
-	t.outputs.Set(key, r, r.Bytes(), ttl) // if it is not taken, the next one asks again
+	r := t.fetched(p.Expires, p.Tags)
+	r.key, r.answer = key, a
+	t.outputs.Set(key, r, r.Bytes(), time.Until(r.expires)) // if it is not taken, the next one asks again
 	return r, true
+}
+
+// fetchRoute looks for a route in the shared level likewise.
+func (t *Tiers) fetchRoute(ctx context.Context, prompt Key) (*Route, bool) {
+	if t.opts.Shared == nil {
+		return nil, false
+	}
+	data := t.opts.Shared.Get(ctx, routeKey(prompt))[0]
+	var p packedRoute
+	if data == nil || json.Unmarshal(data, &p) != nil || p.Route == nil || !time.Now().Before(p.Expires) {
+		return nil, false
+	}
+	r := t.fetched(p.Expires, p.Tags)
+	r.route = p.Route
+	t.setRoute(prompt, r)
+	return r.route, true
+}
+
+// fetched is a record of what another process has written, visible from the
+// beginning, and held here for LocalTTL at most.
+func (t *Tiers) fetched(ends time.Time, tags []string) *Record {
+	ttl := min(time.Until(ends), t.opts.LocalTTL)
+	r := &Record{epoch: t.epoch.Add(1), expires: time.Now().Add(ttl), ends: ends, tags: t.Mark(tags...).tags}
+	r.state.Store(visible)
+	return r
 }
 
 // names are the tags of a mark.

@@ -123,3 +123,25 @@ func TestAForeignValueIsAMiss(t *testing.T) {
 		require.False(t, ok, value)
 	}
 }
+
+func TestRoutesAreSharedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := newMapShared()
+		one := tiers(t, Options{Store: newMapStore(), Shared: shared})
+		two := tiers(t, Options{Store: newMapStore(), Shared: shared, LocalTTL: 10 * time.Second})
+		prompt := keyOf("route a")
+		require.NoError(t, one.SetAll(t.Context(), entry("a", 7, one.Mark("table 1"))))
+		got, ok := two.Route(t.Context(), prompt)
+		require.True(t, ok)
+		require.Equal(t, &Route{Model: "7", Temperature: 7}, got)
+		require.True(t, one.Invalidate(t.Context(), "table 1"))
+		_, ok = one.Route(t.Context(), prompt)
+		require.False(t, ok)
+		<-time.After(11 * time.Second)
+		_, ok = two.Route(t.Context(), prompt)
+		require.False(t, ok, "the other process learns of it within its LocalTTL")
+		shared.SetAll(t.Context(), 1, []Entry{{Key: routeKey(prompt), Value: []byte(`{"expires":"2999-01-01T00:00:00Z"}`)}})
+		_, ok = two.Route(t.Context(), prompt)
+		require.False(t, ok)
+	})
+}

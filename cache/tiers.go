@@ -175,15 +175,16 @@ func (t *Tiers) find(key Key) (*Record, bool) {
 	return r, true
 }
 
-// Route finds what is remembered for a kind of prompt.
-func (t *Tiers) Route(prompt Key) (*Route, bool) {
+// Route finds what is remembered for a kind of prompt, here or in the shared
+// level.
+func (t *Tiers) Route(ctx context.Context, prompt Key) (*Route, bool) {
 	t.mu.RLock()
 	r := t.routes[prompt]
 	t.mu.RUnlock()
-	if r == nil || !t.usable(r) {
-		return nil, false
+	if r != nil && t.usable(r) {
+		return r.route, true
 	}
-	return r.route, true
+	return t.fetchRoute(ctx, prompt)
 }
 
 // maxRoutes bounds the route tier: kinds of prompts are few.

@@ -107,7 +107,7 @@ func TestTheTiersAgree(t *testing.T) {
 			readers.Wait()
 			for _, name := range names {
 				a, okA := ts.Get(keyOf(name))
-				r, okR := ts.Route(keyOf("route " + name))
+				r, okR := ts.Route(t.Context(), keyOf("route "+name))
 				if okA && okR {
 					require.Equal(t, a.Model, r.Model)
 				}
@@ -127,7 +127,7 @@ func TestAWriteThatATierDoesNotTakeIsNowhere(t *testing.T) {
 	require.ErrorIs(t, ts.SetAll(t.Context(), entry("a", 1, Mark{})), ErrDropped)
 	_, ok := ts.Get(keyOf("a"))
 	require.False(t, ok)
-	_, ok = ts.Route(keyOf("route a"))
+	_, ok = ts.Route(t.Context(), keyOf("route a"))
 	require.False(t, ok)
 	require.Equal(t, Stats{Dropped: 1}, ts.Stats())
 }
@@ -139,7 +139,7 @@ func TestWhatIsEvictedFromOneTierIsGoneFromAll(t *testing.T) {
 	r, ok := store.Get(keyOf("a"))
 	require.True(t, ok)
 	r.Hide() // as a store does that evicts it
-	_, ok = ts.Route(keyOf("route a"))
+	_, ok = ts.Route(t.Context(), keyOf("route a"))
 	require.False(t, ok)
 }
 
@@ -160,7 +160,7 @@ func TestRistrettoNeverHoldsMoreThanItsBytes(t *testing.T) {
 		if _, ok := ts.Get(keyOf(fmt.Sprint(i))); ok {
 			readable++
 		}
-		if _, ok := ts.Route(keyOf(fmt.Sprint("route ", i))); ok {
+		if _, ok := ts.Route(t.Context(), keyOf(fmt.Sprint("route ", i))); ok {
 			routes++
 		}
 	}

@@ -39,7 +39,7 @@ func TestTheTiersAgreeUnderEviction(t *testing.T) {
 	readable := 0
 	for i := range 2000 {
 		_, answer := ts.Get(key(fmt.Sprint(i)))
-		_, route := ts.Route(key(fmt.Sprint("route ", i)))
+		_, route := ts.Route(t.Context(), key(fmt.Sprint("route ", i)))
 		require.Equal(t, answer, route)
 		if answer {
 			readable++
