@@ -140,7 +140,7 @@ func (t *Tiers) similar(m *Meaning) (*Record, bool) {
 		found, dead := t.meanings.near(m), 0
 		for _, near := range found {
 			if !t.usable(near.record) {
-				near.record.Hide() // for good, so that it stands before no other any more
+				near.record.hide() // for good, so that it stands before no other any more
 				dead++
 			}
 		}

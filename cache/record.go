@@ -40,7 +40,8 @@ type Record struct {
 	expires time.Time // here
 	ends    time.Time // of the entry's whole life, also in the shared level
 	tags    []tag
-	state   atomic.Uint32 // recordState
+	state   atomic.Uint32
+	evicted *atomic.Int64 // counts the records that had to go before their time
 }
 
 // tag is what a record depends on, at the version it was written under.
@@ -63,7 +64,15 @@ func (r *Record) publish() bool { return r.state.CompareAndSwap(staged, visible)
 
 // Hide makes the record unusable in all tiers. Stores call it for a record that
 // they evict or do not take. It may be called by any goroutine, again and again.
-func (r *Record) Hide() { r.state.Store(hidden) }
+func (r *Record) Hide() {
+	if r.hide() && r.evicted != nil && time.Now().Before(r.expires) {
+		r.evicted.Add(1)
+	}
+}
+
+// hide is Hide for other reasons than want of room. It reports whether the record
+// was visible.
+func (r *Record) hide() bool { return r.state.Swap(hidden) == visible }
 
 // Bytes is about what the record takes in memory.
 func (r *Record) Bytes() int64 {

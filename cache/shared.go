@@ -15,13 +15,19 @@ import (
 //   - Its methods may be called concurrently, and return within a time of the
 //     store's own, whatever the context allows. Nothing that goes wrong with it is
 //     an error to its caller: it is a miss.
-//   - Values that were written together are read together, or not at all.
 //   - What was invalidated is not read any more, in no process.
 type Shared interface {
-	// Get returns the values of keys, nil where there is none.
+	// Get returns the values of keys that were written together, nil where there
+	// is none: never parts of two writes.
 	Get(ctx context.Context, keys ...string) [][]byte
-	// SetAll stores all entries or none, and reports which. Of two writes the one
-	// with the higher epoch is the newer.
+	// GetEach returns the value of each key, whichever write it is of.
+	GetEach(ctx context.Context, keys ...string) [][]byte
+	// Mark returns the present version of each tag, for entries that are computed
+	// from now on; nil if it cannot be told.
+	Mark(ctx context.Context, tags ...string) []uint64
+	// SetAll stores all entries or none, and reports which. It stores none if a tag
+	// has another version than its entry says. Of two writes the one with the
+	// higher epoch is the newer.
 	SetAll(ctx context.Context, epoch uint64, entries []Entry) bool
 	// Invalidate makes everything under the tags unreadable. It reports whether
 	// that has happened; if not, the store makes up for it.
@@ -35,6 +41,9 @@ type Entry struct {
 	Value []byte
 	TTL   time.Duration // 0 is for as long as the store keeps it
 	Tags  []string
+	// Versions are those of Tags when the value began to be computed, as Mark gave
+	// them; nil stands for those at the time of the write.
+	Versions []uint64
 }
 
 // defaultLocalTTL is how old what this process holds may become until the shared
@@ -69,14 +78,18 @@ func routeKey(key Key) string  { return "route:" + hex.EncodeToString(key[:]) }
 
 // share writes an entry to the shared level, whole or not at all.
 func (t *Tiers) share(ctx context.Context, w Write, ttl time.Duration) {
-	if t.opts.Shared == nil || !t.current(w.Mark.tags) { // the level would take it for new
+	if t.opts.Shared == nil {
 		return
 	}
 	tags := w.Mark.names()
+	if len(tags) > 0 && w.Mark.versions == nil { // nobody knows what was invalidated meanwhile
+		t.stats.unshared.Add(1)
+		return
+	}
 	var entries []Entry
 	add := func(key string, v any) bool {
 		data, err := json.Marshal(v)
-		entries = append(entries, Entry{Key: key, Value: data, TTL: ttl, Tags: tags})
+		entries = append(entries, Entry{Key: key, Value: data, TTL: ttl, Tags: tags, Versions: w.Mark.versions})
 		return err == nil
 	}
 	ok := true
@@ -136,7 +149,7 @@ func (t *Tiers) fetchRoute(ctx context.Context, prompt Key) (*Route, bool) {
 // beginning, and held here for LocalTTL at most.
 func (t *Tiers) fetched(ends time.Time, tags []string) *Record {
 	ttl := min(time.Until(ends), t.opts.LocalTTL)
-	r := &Record{epoch: t.epoch.Add(1), expires: time.Now().Add(ttl), ends: ends, tags: t.Mark(tags...).tags}
+	r := &Record{epoch: t.epoch.Add(1), expires: time.Now().Add(ttl), ends: ends, tags: t.mark(tags), evicted: &t.stats.evicted}
 	r.state.Store(visible)
 	return r
 }

@@ -41,11 +41,33 @@ func (s *mapShared) Get(_ context.Context, keys ...string) [][]byte {
 	return values
 }
 
+func (s *mapShared) GetEach(ctx context.Context, keys ...string) [][]byte { return s.Get(ctx, keys...) }
+
+func (s *mapShared) Mark(_ context.Context, tags ...string) []uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil
+	}
+	versions := make([]uint64, len(tags))
+	for i, tag := range tags {
+		versions[i] = uint64(s.versions[tag])
+	}
+	return versions
+}
+
 func (s *mapShared) SetAll(_ context.Context, _ uint64, entries []Entry) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
 		return false
+	}
+	for _, e := range entries {
+		for i, version := range e.Versions {
+			if s.versions[e.Tags[i]] != int(version) {
+				return false
+			}
+		}
 	}
 	for _, e := range entries {
 		s.all[e.Key] = e
@@ -113,6 +135,32 @@ func TestProcessesShareWhatOneOfThemComputed(t *testing.T) {
 	})
 }
 
+// TestWhatWasInvalidatedElsewhereMeanwhileIsNotShared computes an answer while
+// another process invalidates what it depends on.
+func TestWhatWasInvalidatedElsewhereMeanwhileIsNotShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := newMapShared()
+		process := func(m *model) *Cached {
+			return Through(m, tiers(t, Options{Store: newMapStore(), Shared: shared, LocalTTL: 10 * time.Second, Jitter: -1}), Policy{})
+		}
+		slow, quick := &model{step: time.Second}, &model{}
+		one, two := process(slow), process(quick)
+		defer one.Close()
+		defer two.Close()
+		get := func(c *Cached) {
+			_, err := haiku.NewStream(t.Context(), c, ask("an old pond")).Text()
+			require.NoError(t, err)
+		}
+		go get(one)
+		<-time.After(1500 * time.Millisecond)
+		require.True(t, two.tiers.Invalidate(t.Context(), "model:"))
+		<-time.After(5 * time.Second)
+		get(two)
+		require.Equal(t, int64(1), quick.runs.Load(), "what the other computed began before")
+		require.Equal(t, int64(1), one.tiers.Stats().Unshared)
+	})
+}
+
 func TestAForeignValueIsAMiss(t *testing.T) {
 	shared, m := newMapShared(), &model{}
 	c := Through(m, tiers(t, Options{Shared: shared}), Policy{})
@@ -130,7 +178,7 @@ func TestRoutesAreSharedToo(t *testing.T) {
 		one := tiers(t, Options{Store: newMapStore(), Shared: shared})
 		two := tiers(t, Options{Store: newMapStore(), Shared: shared, LocalTTL: 10 * time.Second})
 		prompt := keyOf("route a")
-		require.NoError(t, one.SetAll(t.Context(), entry("a", 7, one.Mark("table 1"))))
+		require.NoError(t, one.SetAll(t.Context(), entry("a", 7, one.Mark(t.Context(), "table 1"))))
 		got, ok := two.Route(t.Context(), prompt)
 		require.True(t, ok)
 		require.Equal(t, &Route{Model: "7", Temperature: 7}, got)

@@ -22,6 +22,8 @@ type Store interface {
 	Get(key Key) (*Record, bool)
 	Set(key Key, r *Record, bytes int64, ttl time.Duration) bool
 	Delete(key Key)
+	// Bytes is about how much the records take that are held.
+	Bytes() int64
 	Close()
 }
 
@@ -72,5 +74,7 @@ func (s *ristrettoStore) Set(key Key, r *Record, bytes int64, ttl time.Duration)
 }
 
 func (s *ristrettoStore) Delete(key Key) { s.cache.Del(key[:]) }
+
+func (s *ristrettoStore) Bytes() int64 { return s.cache.MaxCost() - s.cache.RemainingCost() }
 
 func (s *ristrettoStore) Close() { s.cache.Close() }

@@ -203,7 +203,7 @@ func (c *Cached) compute(ctx context.Context, w *haiku.StreamWriter, key Key, re
 
 // fly computes an answer for all who ride, and keeps it if it is fit.
 func (c *Cached) fly(ctx context.Context, f *flight, key Key, req *haiku.Request, control Control, meaning *Meaning) {
-	mark := c.mark(req)
+	mark := c.mark(ctx, req)
 	stream := haiku.NewStream(ctx, c.inner, req)
 	var failed error
 	for tok, err := range stream.Tokens() {
@@ -227,12 +227,12 @@ func (c *Cached) fly(ctx context.Context, f *flight, key Key, req *haiku.Request
 }
 
 // mark notes what an answer to req depends on.
-func (c *Cached) mark(req *haiku.Request) Mark {
+func (c *Cached) mark(ctx context.Context, req *haiku.Request) Mark {
 	tags := []string{"tenant:" + req.Tenant, "model:" + req.Model}
 	if c.policy.Tags != nil {
 		tags = append(tags, c.policy.Tags(req)...)
 	}
-	return c.tiers.Mark(tags...)
+	return c.tiers.Mark(ctx, tags...)
 }
 
 // fit reports whether a complete answer may be kept.

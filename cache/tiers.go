@@ -52,7 +52,10 @@ type Write struct {
 }
 
 // Mark is the state of what an entry depends on: see [Tiers.Mark].
-type Mark struct{ tags []tag }
+type Mark struct {
+	tags     []tag
+	versions []uint64 // in the shared level, nil without one
+}
 
 // Tiers are the tiers of one cache. Their methods may be called concurrently.
 type Tiers struct {
@@ -124,11 +127,11 @@ func (t *Tiers) set(w Write, ttl time.Duration) error {
 	writing := &t.writing[w.Key[0]%uint8(len(t.writing))]
 	writing.Lock()
 	defer writing.Unlock()
-	r := &Record{epoch: t.epoch.Add(1), key: w.Key, answer: w.Answer, route: w.Route, expires: now.Add(ttl), ends: ends, tags: w.Mark.tags}
+	r := &Record{epoch: t.epoch.Add(1), key: w.Key, answer: w.Answer, route: w.Route, expires: now.Add(ttl), ends: ends, tags: w.Mark.tags, evicted: &t.stats.evicted}
 	taken := true
 	if w.Answer != nil {
 		if old, ok := t.outputs.Get(w.Key); ok { // in its other tiers too
-			old.Hide()
+			old.hide()
 		}
 		taken = t.outputs.Set(w.Key, r, r.Bytes(), ttl)
 	}
@@ -139,7 +142,7 @@ func (t *Tiers) set(w Write, ttl time.Duration) error {
 		t.setRoute(w.Prompt, r)
 	}
 	if !taken || !r.publish() {
-		r.Hide()
+		r.hide()
 		t.stats.dropped.Add(1)
 		return ErrDropped
 	}
@@ -205,7 +208,7 @@ func (t *Tiers) setRoute(prompt Key, r *Record) {
 		}
 	}
 	if old := t.routes[prompt]; old != nil {
-		old.Hide()
+		old.hide()
 	}
 	t.routes[prompt] = r
 }
@@ -242,15 +245,23 @@ func (t *Tiers) current(tags []tag) bool {
 // Mark notes the present state of tags: names of what an answer depends on, such
 // as a model's version, an adapter, a tenant. It is taken before the answer is
 // computed, so that one which was under way during an Invalidate does not
-// survive it.
-func (t *Tiers) Mark(tags ...string) Mark {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	m := Mark{make([]tag, len(tags))}
-	for i, name := range tags {
-		m.tags[i] = tag{name, t.versions[name]}
+// survive it, in whatever process that came from.
+func (t *Tiers) Mark(ctx context.Context, tags ...string) Mark {
+	m := Mark{tags: t.mark(tags)}
+	if t.opts.Shared != nil && len(tags) > 0 {
+		m.versions = t.opts.Shared.Mark(ctx, tags...)
 	}
 	return m
+}
+
+func (t *Tiers) mark(tags []string) []tag {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	marked := make([]tag, len(tags))
+	for i, name := range tags {
+		marked[i] = tag{name, t.versions[name]}
+	}
+	return marked
 }
 
 // Invalidate makes every entry that was written with one of the tags unusable,
@@ -271,6 +282,7 @@ type counters struct {
 	hits, semantic, misses, shared, bypassed atomic.Int64
 	writes, dropped, refused, refreshed      atomic.Int64
 	fetched, unshared, gated, unembedded     atomic.Int64
+	evicted                                  atomic.Int64
 }
 
 // Stats is what a cache has done since it began.
@@ -289,6 +301,9 @@ type Stats struct {
 	// Gated are answers to similar questions that did not ask for the same.
 	// Unembedded questions had no vector, for the embedder failed.
 	Gated, Unembedded int64
+	// Evicted are entries that had to make room before their time. Bytes is about
+	// what the answers held take now.
+	Evicted, Bytes int64
 }
 
 // Stats tells what has happened so far.
@@ -299,5 +314,6 @@ func (t *Tiers) Stats() Stats {
 		Writes: c.writes.Load(), Dropped: c.dropped.Load(), Refused: c.refused.Load(), Refreshed: c.refreshed.Load(),
 		Fetched: c.fetched.Load(), Unshared: c.unshared.Load(),
 		Gated: c.gated.Load(), Unembedded: c.unembedded.Load(),
+		Evicted: c.evicted.Load(), Bytes: t.outputs.Bytes(),
 	}
 }

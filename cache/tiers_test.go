@@ -81,7 +81,7 @@ func TestTheTiersAgree(t *testing.T) {
 							ts.Invalidate(t.Context(), "tag"+names[i])
 							continue
 						}
-						mark := ts.Mark("tag" + names[i])
+						mark := ts.Mark(t.Context(), "tag"+names[i])
 						_ = ts.SetAll(t.Context(), entry(names[i], int(versions[i].Add(1)), mark))
 					}
 				})
@@ -169,16 +169,19 @@ func TestRistrettoNeverHoldsMoreThanItsBytes(t *testing.T) {
 	require.Positive(t, readable)
 	require.Equal(t, int64(kept), ts.Stats().Writes)
 	require.Equal(t, int64(2000-kept), ts.Stats().Dropped, "what was not taken is counted")
+	require.Equal(t, int64(kept-readable), ts.Stats().Evicted, "and what had to go again")
+	require.Positive(t, ts.Stats().Bytes)
+	require.LessOrEqual(t, ts.Stats().Bytes, int64(100_000))
 }
 
 func TestAnAnswerUnderWayDoesNotSurviveAnInvalidation(t *testing.T) {
 	ts := tiers(t, Options{})
-	mark := ts.Mark("model:m")
+	mark := ts.Mark(t.Context(), "model:m")
 	ts.Invalidate(t.Context(), "model:m")
 	require.NoError(t, ts.SetAll(t.Context(), entry("a", 1, mark)))
 	_, ok := ts.Get(keyOf("a"))
 	require.False(t, ok)
-	require.NoError(t, ts.SetAll(t.Context(), entry("a", 2, ts.Mark("model:m"))))
+	require.NoError(t, ts.SetAll(t.Context(), entry("a", 2, ts.Mark(t.Context(), "model:m"))))
 	_, ok = ts.Get(keyOf("a"))
 	require.True(t, ok)
 	ts.Invalidate(t.Context(), "another")

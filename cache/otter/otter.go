@@ -58,6 +58,8 @@ func (s *store) Set(key cache.Key, r *cache.Record, bytes int64, ttl time.Durati
 
 func (s *store) Delete(key cache.Key) { s.cache.Invalidate(key) }
 
+func (s *store) Bytes() int64 { return int64(s.cache.WeightedSize()) }
+
 func (s *store) Close() {
 	s.cache.InvalidateAll()
 	s.cache.StopAllGoroutines()

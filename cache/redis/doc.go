@@ -30,9 +30,9 @@
 //
 // A write names the versions it expects, and the script compares them before it
 // stores anything: so a write that ran into its deadline and is carried out later,
-// by a server that wakes up, cannot slip behind an invalidation. It is the write
-// that counts, though, not the beginning of the work: whoever computes a value
-// across an invalidation must not write it.
+// by a server that wakes up, cannot slip behind an invalidation. Whoever computes a
+// value asks for the versions first ([Store.Mark]) and names them in its entries:
+// then a value that was computed across an invalidation is refused too.
 //
 // An invalidation that did not reach the server is owed: every later operation of
 // the same Store delivers it first or is a miss. Other processes read on until

@@ -10,7 +10,8 @@ import (
 // Entry is one part of a write. Its key is any text, where it is the caller's
 // business to keep tenants apart. Its value is no longer than
 // Options.MaxValueBytes. A TTL of 0 means Options.MaxTTL, which also bounds it,
-// and a negative one makes the write refused. It has 64 tags at most.
+// and a negative one makes the write refused. It has 64 tags at most. Where one
+// entry of a write names versions, all have to.
 type Entry = cache.Entry
 
 var _ cache.Shared = (*Store)(nil)

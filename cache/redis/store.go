@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -62,9 +63,25 @@ func New(client goredis.UniversalClient, options Options) *Store {
 // are returned, and among equal ones those of the write that is met first. A
 // server that is down, slow or flushed is a miss. The values are the caller's.
 func (s *Store) Get(ctx context.Context, keys ...string) [][]byte {
-	values := make([][]byte, len(keys))
+	values, ids := s.get(ctx, keys)
+	s.oneWrite(values, ids)
+	s.tally(values)
+	return values
+}
+
+// GetEach returns the value of each key like Get, whichever writes they are of:
+// for keys that have nothing to do with each other, at the price of one.
+func (s *Store) GetEach(ctx context.Context, keys ...string) [][]byte {
+	values, _ := s.get(ctx, keys)
+	s.tally(values)
+	return values
+}
+
+// get reads the values of keys, and the writes they are of where there are any.
+func (s *Store) get(ctx context.Context, keys []string) (values [][]byte, ids []writeID) {
+	values = make([][]byte, len(keys))
 	if len(keys) == 0 {
-		return values
+		return values, ids
 	}
 	var records []any
 	err := s.do(ctx, func(ctx context.Context) (err error) {
@@ -72,19 +89,10 @@ func (s *Store) Get(ctx context.Context, keys ...string) [][]byte {
 			maxRecordBytes(s.options.MaxValueBytes)).Slice()
 		return err
 	})
-	hits := 0
-	if err == nil && len(records) == len(keys) {
-		hits = s.pick(values, keys, records)
+	if err != nil || len(records) != len(keys) {
+		return values, ids
 	}
-	s.count.hits.Add(uint64(hits))
-	s.count.misses.Add(uint64(len(keys) - hits))
-	return values
-}
-
-// pick fills values with the parts of one write, and returns how many.
-func (s *Store) pick(values [][]byte, keys []string, records []any) (hits int) {
-	ids := make([]writeID, len(keys))
-	var best writeID
+	ids = make([]writeID, len(keys))
 	for i, record := range records {
 		text, found := record.(string)
 		if !found {
@@ -93,21 +101,63 @@ func (s *Store) pick(values [][]byte, keys []string, records []any) (hits int) {
 		var ok bool
 		if ids[i], values[i], ok = decode(keys[i], []byte(text)); !ok {
 			s.count.corrupt.Add(1)
-			continue
 		}
-		if hits == 0 || ids[i].epoch > best.epoch {
-			best = ids[i]
+	}
+	return values, ids
+}
+
+// oneWrite leaves the values of one write: the newest.
+func (s *Store) oneWrite(values [][]byte, ids []writeID) {
+	best := -1
+	for i := range values {
+		if values[i] != nil && (best < 0 || ids[i].epoch > ids[best].epoch) {
+			best = i
 		}
-		hits++
 	}
 	for i := range values {
-		if values[i] != nil && ids[i] != best {
+		if values[i] != nil && ids[i] != ids[best] {
 			values[i] = nil
-			hits--
 			s.count.mixed.Add(1)
 		}
 	}
-	return hits
+}
+
+func (s *Store) tally(values [][]byte) {
+	hits := 0
+	for _, value := range values {
+		if value != nil {
+			hits++
+		}
+	}
+	s.count.hits.Add(uint64(hits))
+	s.count.misses.Add(uint64(len(values) - hits))
+}
+
+// Mark returns the versions that tags have on the server now: whoever computes a
+// value from here on gives them to its Entry, and if one of the tags is
+// invalidated meanwhile, by whomever, the write is refused. Nil means that the
+// server did not answer.
+func (s *Store) Mark(ctx context.Context, tags ...string) []uint64 {
+	if len(tags) == 0 {
+		return nil
+	}
+	slots := distinct(tags)
+	var reply string
+	err := s.do(ctx, func(ctx context.Context) (err error) {
+		w := write{store: s, keys: []string{s.tagsKey}}
+		reply, err = s.write.Run(ctx, s.client, w.keys, w.arguments(slots, nil)...).Text() // version 0 never matches
+		return err
+	})
+	if err != nil || len(reply) != 8*len(slots) {
+		return nil
+	}
+	s.versions.learn(slots, reply)
+	versions := make([]uint64, len(tags))
+	for i, tag := range tags {
+		at := 8 * findSlot(slots, slotOf(tag))
+		versions[i] = binary.LittleEndian.Uint64([]byte(reply[at : at+8]))
+	}
+	return versions
 }
 
 // SetAll stores all entries or none. Readers prefer the higher epoch where two
@@ -126,6 +176,10 @@ func (s *Store) SetAll(ctx context.Context, epoch uint64, entries []Entry) bool 
 	stored := false
 	err := s.do(ctx, func(ctx context.Context) (err error) {
 		w := s.newWrite(epoch, entries)
+		if w.marked != nil { // what has another version now was invalidated since
+			stored, err = w.put(ctx, w.marked)
+			return err
+		}
 		for attempt := 0; attempt < writeAttempts && err == nil && !stored; attempt++ {
 			stored, err = w.try(ctx)
 		}

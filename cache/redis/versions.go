@@ -20,15 +20,23 @@ type versions struct {
 // newVersion draws a version, or the number of a write. It is never 0.
 func newVersion() uint64 { return rand.Uint64() | 1 }
 
+// distinct returns the slots of tags, each once, with version 0.
+func distinct(tags []string) (slots []tagVersion) {
+	for _, tag := range tags {
+		if slot := slotOf(tag); findSlot(slots, slot) < 0 {
+			slots = append(slots, tagVersion{slot: slot})
+		}
+	}
+	return slots
+}
+
 // of returns the distinct slots of tags with the versions known.
-func (v *versions) of(tags []string) (slots []tagVersion) {
+func (v *versions) of(tags []string) []tagVersion {
+	slots := distinct(tags)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, tag := range tags {
-		slot := slotOf(tag)
-		if findSlot(slots, slot) < 0 {
-			slots = append(slots, tagVersion{slot, v.known[slot]})
-		}
+	for i := range slots {
+		slots[i].version = v.known[slots[i].slot]
 	}
 	return slots
 }

@@ -11,12 +11,15 @@ type write struct {
 	id      writeID
 	entries []Entry
 	keys    []string
-	tags    []string // of all entries
+	tags    []string     // of all entries
+	marked  []tagVersion // the versions that entries name, nil if they leave them open
 }
 
 func (s *Store) inBounds(entries []Entry) bool {
+	marked := slices.ContainsFunc(entries, func(e Entry) bool { return len(e.Versions) > 0 })
 	return !slices.ContainsFunc(entries, func(e Entry) bool {
-		return len(e.Value) > s.options.MaxValueBytes || len(e.Tags) > maxTags || e.TTL < 0
+		return len(e.Value) > s.options.MaxValueBytes || len(e.Tags) > maxTags || e.TTL < 0 ||
+			marked && len(e.Versions) != len(e.Tags)
 	})
 }
 
@@ -24,19 +27,42 @@ func (s *Store) newWrite(epoch uint64, entries []Entry) *write {
 	w := &write{store: s, id: writeID{epoch, newVersion()}, entries: entries}
 	for i := range entries {
 		w.tags = append(w.tags, entries[i].Tags...)
+		w.mark(&entries[i])
 	}
 	w.keys = s.redisKeys(len(entries), func(i int) string { return entries[i].Key })
 	return w
 }
 
+// mark notes the versions that an entry names. One write has one version of a
+// tag: where entries name several, it is refused as outdated.
+func (w *write) mark(e *Entry) {
+	for i, tag := range e.Tags {
+		if i >= len(e.Versions) {
+			return
+		}
+		named := tagVersion{slotOf(tag), e.Versions[i]}
+		switch at := findSlot(w.marked, named.slot); {
+		case at < 0:
+			w.marked = append(w.marked, named)
+		case w.marked[at].version != named.version:
+			w.marked[at].version = 0
+		}
+	}
+}
+
 // try stores the entries under the versions known, or learns those that hold.
 func (w *write) try(ctx context.Context) (stored bool, err error) {
+	return w.put(ctx, w.store.versions.of(w.tags))
+}
+
+// put stores the entries if tags have the expected versions, else it learns those
+// that they have.
+func (w *write) put(ctx context.Context, expected []tagVersion) (stored bool, err error) {
 	s := w.store
-	expected := s.versions.of(w.tags)
 	keys, entries := w.keys, w.entries
 	learning := slices.ContainsFunc(expected, func(t tagVersion) bool { return t.version == 0 })
 	if learning {
-		keys, entries = keys[:1], nil // it cannot match yet: ask without sending the values
+		keys, entries = keys[:1], nil // it cannot match: ask without sending the values
 	}
 	reply, err := s.write.Run(ctx, s.client, keys, w.arguments(expected, entries)...).Text()
 	if err != nil || reply == "" {
