@@ -94,6 +94,13 @@ func (f *flight) finish(err error) {
 	f.tell()
 }
 
+// succeeded reports whether the flight has ended with an answer.
+func (f *flight) succeeded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.done && f.err == nil
+}
+
 func (f *flight) tell() {
 	close(f.news)
 	f.news = make(chan struct{})

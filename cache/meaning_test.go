@@ -140,7 +140,7 @@ func TestTheVectorTierIsBoundedAndTakesTheOthersAlong(t *testing.T) {
 	for i := range 50 {
 		m, err := c.tiers.Meaning(t.Context(), ask(fmt.Sprint("pond ", i)), "")
 		require.NoError(t, err)
-		_, similar := c.tiers.Similar(m)
+		_, similar := c.tiers.Similar(t.Context(), m)
 		_, exact := c.tiers.Get(KeyOf(ask(fmt.Sprint("pond ", i)), ""))
 		require.True(t, exact || !similar, "in both or in none")
 		if exact {

@@ -1,6 +1,8 @@
 package cache
 
 import (
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -20,6 +22,30 @@ type Answer struct {
 	Created time.Time
 }
 
+// whole reports whether every choice ended by itself.
+func (a *Answer) whole() bool {
+	for i := range a.Tokens {
+		if reason := a.Tokens[i].Finish; reason != "" && reason != haiku.FinishStop {
+			return false
+		}
+	}
+	return true
+}
+
+// text is what all choices say, one after the other.
+func (a *Answer) text() string {
+	var b strings.Builder
+	last := 0
+	for _, tok := range slices.SortedStableFunc(slices.Values(a.Tokens), func(x, y haiku.Token) int { return x.Choice - y.Choice }) {
+		if tok.Choice != last {
+			b.WriteByte('\n')
+			last = tok.Choice
+		}
+		b.WriteString(tok.Text)
+	}
+	return b.String()
+}
+
 // bytes is about what an answer takes in memory.
 func (a *Answer) bytes() int64 {
 	n := int64(unsafe.Sizeof(*a)) + int64(len(a.Model))
@@ -33,15 +59,16 @@ func (a *Answer) bytes() int64 {
 // used. Every tier that can find it leads to the same Record, and it is visible
 // in all of them or in none: that is one atomic value.
 type Record struct {
-	epoch   uint64 // of the write, from 1
-	key     Key
-	answer  *Answer
-	route   *Route
-	expires time.Time // here
-	ends    time.Time // of the entry's whole life, also in the shared level
-	tags    []tag
-	state   atomic.Uint32
-	evicted *atomic.Int64 // counts the records that had to go before their time
+	epoch    uint64 // of the write, from 1
+	key      Key
+	answer   *Answer
+	route    *Route
+	expires  time.Time // here
+	ends     time.Time // of the entry's whole life, also in the shared level
+	tags     []tag
+	state    atomic.Uint32
+	renewing atomic.Bool   // an answer is being computed that will take its place
+	evicted  *atomic.Int64 // counts the records that had to go before their time
 }
 
 // tag is what a record depends on, at the version it was written under.

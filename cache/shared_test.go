@@ -181,7 +181,7 @@ func TestRoutesAreSharedToo(t *testing.T) {
 		require.NoError(t, one.SetAll(t.Context(), entry("a", 7, one.Mark(t.Context(), "table 1"))))
 		got, ok := two.Route(t.Context(), prompt)
 		require.True(t, ok)
-		require.Equal(t, &Route{Model: "7", Temperature: 7}, got)
+		require.Equal(t, &Route{Model: "7", Temperature: new(7.0)}, got)
 		require.True(t, one.Invalidate(t.Context(), "table 1"))
 		_, ok = one.Route(t.Context(), prompt)
 		require.False(t, ok)

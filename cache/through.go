@@ -15,6 +15,9 @@ type Policy struct {
 	// as the model's version: see [Tiers.Invalidate]. The tenant and the model's
 	// name are always among them, as "tenant:…" and "model:…".
 	Tags func(req *haiku.Request) []string
+	// Routes decide which model answers a request, nil for the one asked for. What
+	// they have decided is kept in the route tier.
+	Routes *Routes
 	// Pace is how long a token of a replayed answer takes; 0 is at once.
 	Pace time.Duration
 	// Refresh is the last share of an entry's life in which a request that finds
@@ -34,7 +37,6 @@ type Cached struct {
 	ctx     context.Context // of refreshes
 	cancel  context.CancelFunc
 	refresh sync.WaitGroup
-	fresh   map[Key]bool // being refreshed
 }
 
 // Through answers from tiers what it can and has the rest computed by inner,
@@ -48,7 +50,7 @@ func Through(inner haiku.Model, tiers *Tiers, policy Policy) *Cached {
 	if policy.Refresh == 0 {
 		policy.Refresh = 0.05
 	}
-	c := &Cached{inner: inner, tiers: tiers, policy: policy, fresh: make(map[Key]bool)}
+	c := &Cached{inner: inner, tiers: tiers, policy: policy}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -74,35 +76,68 @@ const (
 // Generate answers req.
 func (c *Cached) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
 	control := ControlFrom(ctx)
-	if !fits(req, control) {
+	route, err := c.route(ctx, req, control)
+	if err != nil {
+		return err
+	}
+	a := asked{req: route.req, control: control, route: route}
+	if !fits(a.req, control) {
 		c.tiers.stats.bypassed.Add(1)
 		w.SetHeader(headerCache, "bypass")
-		return c.inner.Generate(ctx, w, req)
+		c.keepRoute(ctx, &a)
+		return c.inner.Generate(ctx, w, a.req)
 	}
-	key := KeyOf(req, control.Namespace)
-	if !control.NoCache {
-		r, ok := c.tiers.find(key)
-		if !ok {
-			if r, ok = c.tiers.fetch(ctx, key); ok {
-				c.tiers.stats.fetched.Add(1)
-			}
-		}
-		if ok && young(r.answer, control) {
-			c.tiers.stats.hits.Add(1)
-			c.renew(ctx, key, r, req, control)
-			return c.replay(ctx, w, "hit", r.answer)
-		}
+	a.key = KeyOf(a.req, control.Namespace)
+	if r, ok := c.exact(ctx, &a); ok {
+		c.tiers.stats.hits.Add(1)
+		return c.serve(ctx, w, "hit", r, &a)
 	}
-	meaning, _ := c.tiers.Meaning(ctx, req, control.Namespace) // without one it is a miss, which is counted
+	a.meaning, _ = c.tiers.Meaning(ctx, a.req, control.Namespace) // without one it is a miss, which is counted
 	if !control.NoCache {
-		if r, ok := c.tiers.similar(meaning); ok && young(r.answer, control) {
+		r, doubt := c.tiers.similar(ctx, a.meaning)
+		if r != nil && young(r.answer, control) {
 			c.tiers.stats.semantic.Add(1)
-			return c.replay(ctx, w, "semantic", r.answer)
+			return c.serve(ctx, w, "semantic", r, &a)
 		}
+		a.doubt = doubt
 	}
 	c.tiers.stats.misses.Add(1)
 	w.SetHeader(headerCache, "miss")
-	return c.compute(ctx, w, key, req, control, meaning)
+	return c.compute(ctx, w, &a)
+}
+
+// asked is a request on its way through the cache.
+type asked struct {
+	req     *haiku.Request
+	control Control
+	route   routed
+	key     Key
+	meaning *Meaning
+	doubt   *doubt // a kept answer that the one to be computed will judge
+}
+
+// exact finds the answer to the very same request, here or in the shared level.
+func (c *Cached) exact(ctx context.Context, a *asked) (*Record, bool) {
+	if a.control.NoCache {
+		return nil, false
+	}
+	r, ok := c.tiers.find(a.key)
+	if !ok {
+		if r, ok = c.tiers.fetch(ctx, a.key); ok {
+			c.tiers.stats.fetched.Add(1)
+		}
+	}
+	return r, ok && young(r.answer, a.control)
+}
+
+// serve replays a kept answer, and has it computed anew if its time is near.
+func (c *Cached) serve(ctx context.Context, w *haiku.StreamWriter, how string, r *Record, a *asked) error {
+	c.renew(ctx, r, a)
+	if err := c.replay(ctx, w, how, r.answer); err != nil {
+		return err
+	}
+	c.keepRoute(ctx, a)
+	return nil
 }
 
 // fits reports whether a request is one for the cache at all.
@@ -161,121 +196,4 @@ func push(ctx context.Context, w *haiku.StreamWriter, tok *haiku.Token) error {
 		w.Finish(tok.Choice, tok.Finish)
 	}
 	return nil
-}
-
-// compute has an answer computed, or follows one that is under way.
-func (c *Cached) compute(ctx context.Context, w *haiku.StreamWriter, key Key, req *haiku.Request, control Control, meaning *Meaning) error {
-	group := key
-	if control.NoCache || control.NoStore { // what others began is not what is asked for
-		group = KeyOf(req, control.Namespace+"\x00alone\x00"+req.ID)
-	}
-	f, first := c.flights.join(ctx, group, func(ctx context.Context, f *flight) { c.fly(ctx, f, key, req, control, meaning) })
-	defer c.flights.leave(group, f)
-	if !first {
-		c.tiers.stats.shared.Add(1)
-	}
-	for n := 0; ; {
-		tokens, news, done, err := f.after(n)
-		for i := range tokens {
-			if n == 0 && i == 0 {
-				w.SetModel(f.model())
-			}
-			if err := push(ctx, w, &tokens[i]); err != nil {
-				return err
-			}
-		}
-		n += len(tokens)
-		switch {
-		case len(tokens) > 0:
-		case done:
-			w.SetUsage(f.usage())
-			return err
-		default:
-			select {
-			case <-news:
-			case <-ctx.Done():
-				w.SetUsage(f.usage())
-				return ctx.Err()
-			}
-		}
-	}
-}
-
-// fly computes an answer for all who ride, and keeps it if it is fit.
-func (c *Cached) fly(ctx context.Context, f *flight, key Key, req *haiku.Request, control Control, meaning *Meaning) {
-	mark := c.mark(ctx, req)
-	stream := haiku.NewStream(ctx, c.inner, req)
-	var failed error
-	for tok, err := range stream.Tokens() {
-		if err != nil {
-			failed = err
-			break
-		}
-		f.begin(stream.Model())
-		f.add(tok)
-	}
-	f.end(stream.Model(), stream.Usage())
-	fit := failed == nil && !control.NoStore && c.fit(&f.answer)
-	write, ttl := Write{Key: key, Answer: new(f.answer), Meaning: meaning, Mark: mark}, c.tiers.life(control.TTL)
-	if fit {
-		fit = c.tiers.set(write, ttl) == nil // what is dropped is counted there
-	}
-	f.finish(failed)
-	if fit { // nobody waits for this but who comes last, and not for long
-		c.tiers.share(context.WithoutCancel(ctx), write, ttl)
-	}
-}
-
-// mark notes what an answer to req depends on.
-func (c *Cached) mark(ctx context.Context, req *haiku.Request) Mark {
-	tags := []string{"tenant:" + req.Tenant, "model:" + req.Model}
-	if c.policy.Tags != nil {
-		tags = append(tags, c.policy.Tags(req)...)
-	}
-	return c.tiers.Mark(ctx, tags...)
-}
-
-// fit reports whether a complete answer may be kept.
-func (c *Cached) fit(a *Answer) bool {
-	for i := range a.Tokens {
-		if reason := a.Tokens[i].Finish; reason != "" && reason != haiku.FinishStop {
-			c.tiers.stats.refused.Add(1) // cut off, withheld, or not an answer but a call
-			return false
-		}
-	}
-	return true
-}
-
-// renew computes an answer anew that is about to expire, while it is still
-// served.
-func (c *Cached) renew(ctx context.Context, key Key, r *Record, req *haiku.Request, control Control) {
-	life := r.ends.Sub(r.answer.Created)
-	if c.policy.Refresh < 0 || time.Until(r.ends) > time.Duration(c.policy.Refresh*float64(life)) || control.NoStore {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || c.fresh[key] {
-		return
-	}
-	c.fresh[key] = true
-	c.refresh.Add(1)
-	ctx = context.WithoutCancel(ctx)
-	own := *req
-	go func() {
-		defer c.refresh.Done()
-		f, _ := c.flights.join(ctx, key, func(ctx context.Context, f *flight) {
-			meaning, _ := c.tiers.Meaning(ctx, &own, control.Namespace)
-			c.fly(ctx, f, key, &own, control, meaning)
-		})
-		select {
-		case <-f.over:
-		case <-c.ctx.Done():
-		}
-		c.flights.leave(key, f)
-		c.tiers.stats.refreshed.Add(1)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.fresh, key)
-	}()
 }

@@ -190,6 +190,14 @@ func (t *Tiers) Route(ctx context.Context, prompt Key) (*Route, bool) {
 	return t.fetchRoute(ctx, prompt)
 }
 
+// knows reports whether a route is in this process's tier.
+func (t *Tiers) knows(prompt Key) bool {
+	t.mu.RLock()
+	r := t.routes[prompt]
+	t.mu.RUnlock()
+	return r != nil && t.usable(r)
+}
+
 // maxRoutes bounds the route tier: kinds of prompts are few.
 const maxRoutes = 1 << 16
 
@@ -282,7 +290,8 @@ type counters struct {
 	hits, semantic, misses, shared, bypassed atomic.Int64
 	writes, dropped, refused, refreshed      atomic.Int64
 	fetched, unshared, gated, unembedded     atomic.Int64
-	evicted                                  atomic.Int64
+	evicted, routed, decided                 atomic.Int64
+	verified, unlike                         atomic.Int64
 }
 
 // Stats is what a cache has done since it began.
@@ -301,6 +310,13 @@ type Stats struct {
 	// Gated are answers to similar questions that did not ask for the same.
 	// Unembedded questions had no vector, for the embedder failed.
 	Gated, Unembedded int64
+	// Verified answers of the vector tier were computed all the same, and Wrong of
+	// them turned out to differ: the tier's error rate. With a Budget they are what
+	// it explored, and what it serves is wrong less often.
+	Verified, Wrong int64
+	// Routed requests found their route in the route tier, Decided ones had it
+	// decided.
+	Routed, Decided int64
 	// Evicted are entries that had to make room before their time. Bytes is about
 	// what the answers held take now.
 	Evicted, Bytes int64
@@ -314,6 +330,7 @@ func (t *Tiers) Stats() Stats {
 		Writes: c.writes.Load(), Dropped: c.dropped.Load(), Refused: c.refused.Load(), Refreshed: c.refreshed.Load(),
 		Fetched: c.fetched.Load(), Unshared: c.unshared.Load(),
 		Gated: c.gated.Load(), Unembedded: c.unembedded.Load(),
+		Verified: c.verified.Load(), Wrong: c.unlike.Load(), Routed: c.routed.Load(), Decided: c.decided.Load(),
 		Evicted: c.evicted.Load(), Bytes: t.outputs.Bytes(),
 	}
 }

@@ -21,7 +21,7 @@ func entry(name string, n int, mark Mark) Write {
 	temperature := float64(n)
 	return Write{
 		Key: keyOf(name), Answer: &Answer{Model: fmt.Sprint(n)},
-		Prompt: keyOf("route " + name), Route: &Route{Model: fmt.Sprint(n), Temperature: temperature}, Mark: mark,
+		Prompt: keyOf("route " + name), Route: &Route{Model: fmt.Sprint(n), Temperature: &temperature}, Mark: mark,
 	}
 }
 

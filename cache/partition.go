@@ -1,0 +1,168 @@
+package cache
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/intelliparadigm/haiku/internal/likeness"
+	"github.com/intelliparadigm/haiku/internal/vectors"
+)
+
+// partition holds the questions that may be compared with each other. Most have
+// few, which lie in kept alone; an index takes room for many.
+type partition struct {
+	index vectors.Index // nil as long as there are few
+	kept  map[uint64]meant
+}
+
+// few is how many questions a partition holds without an index.
+const few = 128
+
+// meant is a question and the record of its answer.
+type meant struct {
+	record *Record
+	text   string
+	states likeness.Features // what the text states
+	vector []float32         // of length one; nil where an index has it
+	trust  *likeness.Entry   // what the budget has learned of it; nil without one
+}
+
+type place struct {
+	partition Key
+	id        uint64
+}
+
+// search returns the nearest questions whose records are visible.
+func (p *partition) search(query []float32) []vectors.Match {
+	if p.index != nil {
+		matches, err := p.index.Search(nil, query, nearest, func(id uint64) bool { return p.kept[id].record.state.Load() == visible })
+		if err != nil {
+			return nil
+		}
+		return matches
+	}
+	query = unitOf(query)
+	var matches []vectors.Match
+	for id, kept := range p.kept {
+		if kept.record.state.Load() == visible && len(query) == len(kept.vector) && query != nil {
+			matches = append(matches, vectors.Match{ID: id, Similarity: dot(query, kept.vector)})
+		}
+	}
+	slices.SortFunc(matches, func(a, b vectors.Match) int {
+		return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), cmp.Compare(a.ID, b.ID))
+	})
+	return matches[:min(len(matches), nearest)]
+}
+
+// unitOf returns v at length one, nil if it has no direction.
+func unitOf(v []float32) []float32 {
+	squares := 0.0
+	for _, x := range v {
+		squares += float64(x) * float64(x)
+	}
+	if !(squares > 0) || math.IsInf(squares, 0) {
+		return nil
+	}
+	unit, scale := make([]float32, len(v)), 1/math.Sqrt(squares)
+	for i, x := range v {
+		unit[i] = float32(float64(x) * scale)
+	}
+	return unit
+}
+
+func dot(a, b []float32) (sum float32) {
+	for i := range a {
+		sum += a[i] * b[i]
+	}
+	return sum
+}
+
+// add enters a staged record, and reports whether it is in.
+func (s *meanings) add(m *Meaning, r *Record) bool {
+	kept := meant{record: r, vector: unitOf(m.Vector)}
+	if s.Gate == nil {
+		kept.states = likeness.Of(m.Text)
+	} else {
+		kept.text = m.Text
+	}
+	if s.budget != nil {
+		kept.trust = new(likeness.Entry)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.partitions[m.Partition]
+	if p == nil {
+		p = &partition{kept: make(map[uint64]meant)}
+		s.partitions[m.Partition] = p
+	}
+	for len(s.order)-s.head >= s.MaxEntries {
+		s.evict()
+	}
+	s.partitions[m.Partition] = p // if that was the last of it
+	s.last++
+	if !s.enter(p, s.last, kept) {
+		s.tidy(m.Partition, p)
+		return false
+	}
+	s.order = append(s.order, place{m.Partition, s.last})
+	return true
+}
+
+// enter puts a question into a partition, and into an index if they are many.
+func (s *meanings) enter(p *partition, id uint64, m meant) bool {
+	if m.vector == nil {
+		return false
+	}
+	if p.index == nil && len(p.kept) >= few {
+		index, err := s.newIndex(len(m.vector))
+		if err != nil {
+			return false
+		}
+		for id, kept := range p.kept { // what has another size cannot be found any more
+			if index.Add(id, kept.vector) == nil {
+				kept.vector = nil
+				p.kept[id] = kept
+			}
+		}
+		p.index = index
+	}
+	if p.index != nil {
+		if p.index.Add(id, m.vector) != nil {
+			return false
+		}
+		m.vector = nil
+	}
+	p.kept[id] = m
+	return true
+}
+
+func (s *meanings) newIndex(dim int) (vectors.Index, error) {
+	if s.Approximate {
+		return vectors.NewHNSW(dim, vectors.Options{Capacity: s.MaxEntries})
+	}
+	return vectors.NewFlat(dim, s.MaxEntries)
+}
+
+// evict drops the oldest entry, from all tiers.
+func (s *meanings) evict() {
+	oldest := s.order[s.head]
+	s.head++
+	if s.head > len(s.order)/2 && s.head > 64 {
+		s.order = append(s.order[:0], s.order[s.head:]...)
+		s.head = 0
+	}
+	p := s.partitions[oldest.partition]
+	p.kept[oldest.id].record.Hide()
+	if p.index != nil {
+		p.index.Remove(oldest.id)
+	}
+	delete(p.kept, oldest.id)
+	s.tidy(oldest.partition, p)
+}
+
+func (s *meanings) tidy(key Key, p *partition) {
+	if len(p.kept) == 0 {
+		delete(s.partitions, key)
+	}
+}
