@@ -107,7 +107,7 @@ func (t *Tiers) Meaning(ctx context.Context, req *haiku.Request, namespace strin
 		t.stats.unembedded.Add(1)
 		return nil, fmt.Errorf("cache: an embedder gave %d vectors for one question", len(out.Vectors))
 	}
-	return &Meaning{Partition: partitionOf(req, namespace), Text: text, Vector: out.Vectors[0]}, nil
+	return &Meaning{Partition: partitionOf(req, namespace, out.Model), Text: text, Vector: out.Vectors[0]}, nil
 }
 
 // questionOf is what the last message asks, empty if that is not a user's.
@@ -135,6 +135,9 @@ func (t *Tiers) similar(ctx context.Context, m *Meaning) (*Record, *doubt) {
 		return nil, nil
 	}
 	r, d := t.pass(m, t.nearest(m))
+	if r == nil && d == nil && t.fetchNear(ctx, m) {
+		r, d = t.pass(m, t.nearest(m))
+	}
 	return r, d
 }
 
@@ -188,6 +191,12 @@ func (s *meanings) gate(text string) func(*meant) bool {
 		ok, _ := same(states, kept.states)
 		return ok
 	}
+}
+
+// close reports whether two questions are similar enough for a hit.
+func (s *meanings) close(a, b *Meaning) bool {
+	x, y := unitOf(a.Vector), unitOf(b.Vector)
+	return x != nil && len(x) == len(y) && float64(dot(x, y)) >= s.Threshold
 }
 
 // nearby is a question that was found near another.

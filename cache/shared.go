@@ -2,11 +2,8 @@ package cache
 
 import (
 	"context"
-	"encoding/hex"
-	"encoding/json"
+	"slices"
 	"time"
-
-	"github.com/intelliparadigm/haiku"
 )
 
 // Shared is a level of the cache that several processes share, such as
@@ -50,60 +47,31 @@ type Entry struct {
 // level is asked again.
 const defaultLocalTTL = 30 * time.Second
 
-// packed is an answer as it lies in the shared level.
-type packed struct {
-	Model   string        `json:"model"`
-	Created time.Time     `json:"created"`
-	Expires time.Time     `json:"expires"`
-	Usage   haiku.Usage   `json:"usage"`
-	Tokens  []packedToken `json:"tokens"`
-	Tags    []string      `json:"tags"`
-}
-
-type packedToken struct {
-	Choice int                `json:"c,omitempty"`
-	Text   string             `json:"t,omitempty"`
-	Finish haiku.FinishReason `json:"f,omitempty"`
-}
-
-// packedRoute is a route likewise.
-type packedRoute struct {
-	Route   *Route    `json:"route"`
-	Expires time.Time `json:"expires"`
-	Tags    []string  `json:"tags"`
-}
-
-func answerKey(key Key) string { return "answer:" + hex.EncodeToString(key[:]) }
-func routeKey(key Key) string  { return "route:" + hex.EncodeToString(key[:]) }
-
 // share writes an entry to the shared level, whole or not at all.
 func (t *Tiers) share(ctx context.Context, w Write, ttl time.Duration) {
 	if t.opts.Shared == nil {
 		return
 	}
 	tags := w.Mark.names()
-	if len(tags) > 0 && w.Mark.versions == nil { // nobody knows what was invalidated meanwhile
-		t.stats.unshared.Add(1)
-		return
-	}
-	var entries []Entry
-	add := func(key string, v any) bool {
-		data, err := json.Marshal(v)
-		entries = append(entries, Entry{Key: key, Value: data, TTL: ttl, Tags: tags, Versions: w.Mark.versions})
-		return err == nil
-	}
-	ok := true
-	if a := w.Answer; a != nil {
-		p := packed{Model: a.Model, Created: a.Created, Expires: time.Now().Add(ttl), Usage: a.Usage, Tags: tags}
-		for _, tok := range a.Tokens {
-			p.Tokens = append(p.Tokens, packedToken{tok.Choice, tok.Text, tok.Finish})
+	ends := time.Now().Add(ttl)
+	var values []Entry
+	if w.Answer != nil {
+		values = append(values, Entry{Key: answerKey(w.Key), Value: packAnswer(&w, ends, tags)})
+		if w.Meaning != nil && t.meanings != nil {
+			for _, key := range bucketKeys(w.Meaning) {
+				values = append(values, Entry{Key: key, Value: w.Key[:]})
+			}
 		}
-		ok = add(answerKey(w.Key), p)
 	}
 	if w.Route != nil && w.Prompt != (Key{}) {
-		ok = add(routeKey(w.Prompt), packedRoute{w.Route, time.Now().Add(ttl), tags}) && ok
+		values = append(values, Entry{Key: routeKey(w.Prompt), Value: packRoute(w.Route, ends, tags)})
 	}
-	if !ok || !t.opts.Shared.SetAll(ctx, uint64(time.Now().UnixNano()), entries) {
+	for i := range values {
+		values[i].TTL, values[i].Tags, values[i].Versions = ttl, tags, w.Mark.versions
+	}
+	// Without versions nobody knows what was invalidated meanwhile.
+	known := len(tags) == 0 || w.Mark.versions != nil
+	if !known || !t.opts.Shared.SetAll(ctx, uint64(time.Now().UnixNano()), values) {
 		t.stats.unshared.Add(1)
 	}
 }
@@ -114,19 +82,19 @@ func (t *Tiers) fetch(ctx context.Context, key Key) (*Record, bool) {
 	if t.opts.Shared == nil {
 		return nil, false
 	}
-	data := t.opts.Shared.Get(ctx, answerKey(key))[0]
-	var p packed
-	if data == nil || json.Unmarshal(data, &p) != nil || !time.Now().Before(p.Expires) {
+	p := unpackAnswer(t.opts.Shared.Get(ctx, answerKey(key))[0])
+	if p == nil {
 		return nil, false
 	}
-	a := &Answer{Model: p.Model, Created: p.Created, Usage: p.Usage}
-	for _, tok := range p.Tokens {
-		a.Tokens = append(a.Tokens, haiku.Token{Choice: tok.Choice, ID: haiku.NoToken, Text: tok.Text, Finish: tok.Finish})
-	}
-	r := t.fetched(p.Expires, p.Tags)
-	r.key, r.answer = key, a
-	t.outputs.Set(key, r, r.Bytes(), time.Until(r.expires)) // if it is not taken, the next one asks again
-	return r, true
+	return t.adopt(key, p), true
+}
+
+// adopt keeps here what another process has written. If a tier does not take it,
+// the next request asks again.
+func (t *Tiers) adopt(key Key, p *packed) *Record {
+	r, ttl := t.fetched(p.Expires, p.Tags)
+	t.place(&Write{Key: key, Answer: p.answer(), Meaning: p.Meaning.meaning()}, r, ttl)
+	return r
 }
 
 // fetchRoute looks for a route in the shared level likewise.
@@ -134,24 +102,54 @@ func (t *Tiers) fetchRoute(ctx context.Context, prompt Key) (*Route, bool) {
 	if t.opts.Shared == nil {
 		return nil, false
 	}
-	data := t.opts.Shared.Get(ctx, routeKey(prompt))[0]
-	var p packedRoute
-	if data == nil || json.Unmarshal(data, &p) != nil || p.Route == nil || !time.Now().Before(p.Expires) {
+	p := unpackRoute(t.opts.Shared.Get(ctx, routeKey(prompt))[0])
+	if p == nil {
 		return nil, false
 	}
-	r := t.fetched(p.Expires, p.Tags)
-	r.route = p.Route
-	t.setRoute(prompt, r)
-	return r.route, true
+	r, ttl := t.fetched(p.Expires, p.Tags)
+	t.place(&Write{Prompt: prompt, Route: p.Route}, r, ttl)
+	return p.Route, true
 }
 
-// fetched is a record of what another process has written, visible from the
-// beginning, and held here for LocalTTL at most.
-func (t *Tiers) fetched(ends time.Time, tags []string) *Record {
+// fetchNear looks in the shared level for answers to questions near m, and keeps
+// here what it finds. It reports whether there was any. The level knows equality
+// only: it is asked for the buckets in which near vectors meet.
+func (t *Tiers) fetchNear(ctx context.Context, m *Meaning) bool {
+	if t.opts.Shared == nil {
+		return false
+	}
+	var keys []Key
+	var names []string
+	for _, value := range t.opts.Shared.GetEach(ctx, bucketKeys(m)...) {
+		if len(value) != len(Key{}) || slices.Contains(keys, Key(value)) {
+			continue
+		}
+		if _, here := t.find(Key(value)); !here {
+			keys, names = append(keys, Key(value)), append(names, answerKey(Key(value)))
+		}
+	}
+	if len(keys) == 0 {
+		return false
+	}
+	found := false
+	for i, value := range t.opts.Shared.GetEach(ctx, names...) {
+		p := unpackAnswer(value)
+		if p == nil {
+			continue
+		}
+		if other := p.Meaning.meaning(); other != nil && other.Partition == m.Partition && t.meanings.close(m, other) {
+			t.adopt(keys[i], p)
+			found = true
+		}
+	}
+	return found
+}
+
+// fetched is a record of what another process has written, which is held here for
+// LocalTTL at most.
+func (t *Tiers) fetched(ends time.Time, tags []string) (*Record, time.Duration) {
 	ttl := min(time.Until(ends), t.opts.LocalTTL)
-	r := &Record{epoch: t.epoch.Add(1), expires: time.Now().Add(ttl), ends: ends, tags: t.mark(tags), evicted: &t.stats.evicted}
-	r.state.Store(visible)
-	return r
+	return &Record{expires: time.Now().Add(ttl), ends: ends, tags: t.mark(tags)}, ttl
 }
 
 // names are the tags of a mark.

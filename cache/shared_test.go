@@ -161,6 +161,86 @@ func TestWhatWasInvalidatedElsewhereMeanwhileIsNotShared(t *testing.T) {
 	})
 }
 
+// TestMeaningsAreSharedToo asks in one process what was asked in other words in
+// another.
+func TestMeaningsAreSharedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared, m := newMapShared(), &model{}
+		process := func() *Cached {
+			return Through(m, tiers(t, Options{
+				Store: newMapStore(), Shared: shared, LocalTTL: 10 * time.Second, Jitter: -1,
+				Semantic: &Semantic{Embedder: letters{}, Gate: sameNegation},
+			}), Policy{})
+		}
+		one, two := process(), process()
+		defer one.Close()
+		defer two.Close()
+		get := func(c *Cached, tenant, question string) string {
+			got, err := haiku.NewStream(haiku.WithIdentity(t.Context(), haiku.Identity{Tenant: tenant}), c, ask(question)).Text()
+			require.NoError(t, err)
+			return got
+		}
+		get(one, "t", "where is the old pond")
+		require.Equal(t, "where is the old pond ", get(two, "t", "is the old pond where"))
+		require.Equal(t, "where is the old pond ", get(two, "t", "the old pond is where"), "from here now")
+		require.Equal(t, int64(1), m.runs.Load())
+		require.Equal(t, int64(2), two.tiers.Stats().Semantic)
+		require.Equal(t, "is the old pond not where ", get(two, "t", "is the old pond not where"), "the gate")
+		require.Equal(t, "is the old pond where ", get(two, "u", "is the old pond where"), "another tenant")
+		require.Equal(t, int64(3), m.runs.Load())
+
+		require.True(t, one.tiers.Invalidate(t.Context(), "tenant:t"))
+		<-time.After(11 * time.Second)
+		require.Equal(t, "pond old the is where ", get(two, "t", "pond old the is where"), "the other process learns of it within its LocalTTL")
+
+		get(one, "t", "a frog leaps in")
+		shared.down = true
+		require.Equal(t, "leaps in a frog ", get(two, "t", "leaps in a frog"))
+	})
+}
+
+func TestForeignBucketsAreMisses(t *testing.T) {
+	shared := newMapShared()
+	ts := tiers(t, Options{Shared: shared, Semantic: &Semantic{Embedder: letters{}, Gate: sameNegation}})
+	m, err := ts.Meaning(t.Context(), ask("old pond"), "")
+	require.NoError(t, err)
+	other, err := ts.Meaning(t.Context(), ask("old pond"), "another namespace")
+	require.NoError(t, err)
+	key := keyOf("x")
+	answer := func(m *Meaning) []byte {
+		return packAnswer(&Write{Answer: &Answer{Model: "m"}, Meaning: m}, time.Now().Add(time.Hour), nil)
+	}
+	far, short, empty := *m, *m, *m
+	far.Vector, short.Vector, empty.Vector = make([]float32, 27), m.Vector[:3], nil
+	far.Vector[25] = 1
+	for name, values := range map[string][2][]byte{
+		"no key":            {[]byte("short"), answer(m)},
+		"no answer":         {key[:], nil},
+		"not JSON":          {key[:], []byte("{")},
+		"no meaning":        {key[:], answer(nil)},
+		"another partition": {key[:], answer(other)},
+		"far":               {key[:], answer(&far)},
+		"of another size":   {key[:], answer(&short)},
+		"without direction": {key[:], answer(&empty)},
+		"a torn partition":  {key[:], []byte(`{"expires":"2999-01-01T00:00:00Z","meaning":{"partition":"AAAA","text":"old pond","vector":"AAAA"}}`)},
+		"a torn vector":     {key[:], []byte(`{"expires":"2999-01-01T00:00:00Z","meaning":{"partition":"AAAA","text":"old pond","vector":"AAA="}}`)},
+	} {
+		for _, bucket := range bucketKeys(m) {
+			shared.SetAll(t.Context(), 1, []Entry{{Key: bucket, Value: values[0]}})
+		}
+		shared.SetAll(t.Context(), 1, []Entry{{Key: answerKey(key), Value: values[1]}})
+		_, ok := ts.Similar(t.Context(), m)
+		require.False(t, ok, name)
+	}
+	for _, bucket := range bucketKeys(m) {
+		shared.SetAll(t.Context(), 1, []Entry{{Key: bucket, Value: key[:]}})
+	}
+	shared.SetAll(t.Context(), 1, []Entry{{Key: answerKey(key), Value: answer(m)}})
+	a, ok := ts.Similar(t.Context(), m)
+	require.True(t, ok)
+	require.Equal(t, "m", a.Model)
+}
+
 func TestAForeignValueIsAMiss(t *testing.T) {
 	shared, m := newMapShared(), &model{}
 	c := Through(m, tiers(t, Options{Shared: shared}), Policy{})

@@ -124,10 +124,22 @@ func (t *Tiers) set(w Write, ttl time.Duration) error {
 	if t.opts.Shared != nil {
 		ttl = min(ttl, t.opts.LocalTTL)
 	}
+	r := &Record{expires: now.Add(ttl), ends: ends, tags: w.Mark.tags}
+	if !t.place(&w, r, ttl) {
+		t.stats.dropped.Add(1)
+		return ErrDropped
+	}
+	t.stats.writes.Add(1)
+	return nil
+}
+
+// place enters a record into the tiers and makes it visible in all or, if one does
+// not take it, in none.
+func (t *Tiers) place(w *Write, r *Record, ttl time.Duration) bool {
 	writing := &t.writing[w.Key[0]%uint8(len(t.writing))]
 	writing.Lock()
 	defer writing.Unlock()
-	r := &Record{epoch: t.epoch.Add(1), key: w.Key, answer: w.Answer, route: w.Route, expires: now.Add(ttl), ends: ends, tags: w.Mark.tags, evicted: &t.stats.evicted}
+	r.epoch, r.key, r.answer, r.route, r.evicted = t.epoch.Add(1), w.Key, w.Answer, w.Route, &t.stats.evicted
 	taken := true
 	if w.Answer != nil {
 		if old, ok := t.outputs.Get(w.Key); ok { // in its other tiers too
@@ -143,11 +155,9 @@ func (t *Tiers) set(w Write, ttl time.Duration) error {
 	}
 	if !taken || !r.publish() {
 		r.hide()
-		t.stats.dropped.Add(1)
-		return ErrDropped
+		return false
 	}
-	t.stats.writes.Add(1)
-	return nil
+	return true
 }
 
 // life is how long an entry lives: its time, more or less.

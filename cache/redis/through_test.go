@@ -57,3 +57,47 @@ func TestAnswersOutliveTheirProcessAndTheirServer(t *testing.T) {
 		return runs.Load() == before
 	}, 10*time.Second, 20*time.Millisecond, "they share again by themselves")
 }
+
+// TestMeaningsAndRoutesAreSharedThroughAServer asks in one process what another
+// was asked in other words, by a route that the other has decided.
+func TestMeaningsAndRoutesAreSharedThroughAServer(t *testing.T) {
+	server := serve(t)
+	runs, decided := 0, 0
+	model := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
+		runs++
+		if _, err := w.Push(ctx, haiku.Piece{ID: haiku.NoToken, Text: "an answer of " + req.Model}); err != nil {
+			return err
+		}
+		w.Finish(0, haiku.FinishStop)
+		return nil
+	})
+	process := func() (*cache.Tiers, func(question string) string) {
+		tiers, err := cache.New(cache.Options{Shared: server.open(patient), LocalTTL: time.Millisecond, Semantic: &cache.Semantic{Threshold: 0.8}})
+		require.NoError(t, err)
+		t.Cleanup(tiers.Close)
+		c := cache.Through(model, tiers, cache.Policy{Refresh: -1, Routes: cache.NewRoutes(cache.Table{
+			Version: "7", Decide: func(context.Context, *haiku.Request) (cache.Route, error) {
+				decided++
+				return cache.Route{Model: "small"}, nil
+			},
+		})})
+		t.Cleanup(c.Close)
+		return tiers, func(question string) string {
+			got, err := haiku.NewStream(t.Context(), c, &haiku.Request{Messages: []haiku.Message{{Role: haiku.RoleUser, Content: question}}}).Text()
+			require.NoError(t, err)
+			return got
+		}
+	}
+	one, ask := process()
+	two, askOther := process()
+	require.Equal(t, "an answer of small", ask("How do I enable logging in version 2 of nginx?"))
+	require.Equal(t, "an answer of small", askOther("how do i enable logging in version 2 of nginx"))
+	require.Equal(t, []int{1, 1}, []int{runs, decided})
+	require.Equal(t, []int64{1, 1}, []int64{two.Stats().Semantic, two.Stats().Routed})
+	askOther("how do i enable logging in version 3 of nginx")
+	require.Equal(t, 2, runs)
+	require.True(t, one.Invalidate(t.Context(), "model:small"))
+	<-time.After(5 * time.Millisecond) // LocalTTL is over
+	askOther("how do i enable logging in version 2 of nginx")
+	require.Equal(t, []int{3, 2}, []int{runs, decided}, "both went")
+}
