@@ -113,8 +113,9 @@ func (c *Cached) fit(a *Answer) bool {
 
 // renew computes an answer anew that is about to expire, while it is still
 // served: once for each record.
-func (c *Cached) renew(ctx context.Context, r *Record, a *asked) {
-	life := r.ends.Sub(r.answer.Created)
+func (c *Cached) renew(ctx context.Context, h hit, a *asked) {
+	r := h.record
+	life := r.ends.Sub(h.Created)
 	if c.policy.Refresh < 0 || time.Until(r.ends) > time.Duration(c.policy.Refresh*float64(life)) || a.control.NoStore {
 		return
 	}

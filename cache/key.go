@@ -38,13 +38,15 @@ func KeyOf(req *haiku.Request, namespace string) Key {
 
 // partitionOf is the key of everything but the question, which is what the last
 // message says: what two questions must have in common before their meanings are
-// compared. It holds the name of the model that gave the question its vector too:
-// the vectors of two have nothing to do with each other.
-func partitionOf(req *haiku.Request, namespace, embedder string) Key {
+// compared. It holds the name of the model that gave the question its vector, and
+// the vector's length, too: the vectors of two models have nothing to do with each
+// other.
+func partitionOf(req *haiku.Request, namespace, embedder string, dimensions int) Key {
 	var room [1 << 10]byte
 	d := digest(room[:0])
 	d.text("haiku partition 1")
 	d.text(embedder)
+	d.count(dimensions)
 	d.partition(req, namespace)
 	d.count(len(req.Messages))
 	for _, m := range req.Messages[:max(len(req.Messages)-1, 0)] {

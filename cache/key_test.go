@@ -89,11 +89,12 @@ func TestThePartitionIsEverythingButTheQuestion(t *testing.T) {
 		messages := append([]haiku.Message{{Role: haiku.RoleSystem, Content: system}}, more...)
 		return &haiku.Request{Tenant: tenant, Messages: append(messages, haiku.Message{Role: haiku.RoleUser, Content: user})}
 	}
-	want := partitionOf(req("t", "s", "u"), "", "e")
-	require.Equal(t, want, partitionOf(req("t", "s", "v"), "", "e"))
-	require.NotEqual(t, want, partitionOf(req("t", "s", "u"), "", "another embedder"))
-	require.NotEqual(t, want, partitionOf(req("x", "s", "u"), "", "e"))
-	require.NotEqual(t, want, partitionOf(req("t", "x", "u"), "", "e"))
-	require.NotEqual(t, want, partitionOf(req("t", "s", "u"), "x", "e"))
-	require.NotEqual(t, want, partitionOf(req("t", "s", "u", haiku.Message{Role: haiku.RoleAssistant, Content: "before"}), "", "e"))
+	want := partitionOf(req("t", "s", "u"), "", "e", 3)
+	require.Equal(t, want, partitionOf(req("t", "s", "v"), "", "e", 3))
+	require.NotEqual(t, want, partitionOf(req("t", "s", "u"), "", "another embedder", 3))
+	require.NotEqual(t, want, partitionOf(req("t", "s", "u"), "", "e", 4))
+	require.NotEqual(t, want, partitionOf(req("x", "s", "u"), "", "e", 3))
+	require.NotEqual(t, want, partitionOf(req("t", "x", "u"), "", "e", 3))
+	require.NotEqual(t, want, partitionOf(req("t", "s", "u"), "x", "e", 3))
+	require.NotEqual(t, want, partitionOf(req("t", "s", "u", haiku.Message{Role: haiku.RoleAssistant, Content: "before"}), "", "e", 3))
 }

@@ -103,11 +103,12 @@ func (t *Tiers) Meaning(ctx context.Context, req *haiku.Request, namespace strin
 		t.stats.unembedded.Add(1)
 		return nil, fmt.Errorf("cache: embed a question: %w", err)
 	}
-	if len(out.Vectors) != 1 {
+	if len(out.Vectors) != 1 || unitOf(out.Vectors[0]) == nil {
 		t.stats.unembedded.Add(1)
-		return nil, fmt.Errorf("cache: an embedder gave %d vectors for one question", len(out.Vectors))
+		return nil, fmt.Errorf("cache: an embedder gave %d vectors for one question, or one without a direction", len(out.Vectors))
 	}
-	return &Meaning{Partition: partitionOf(req, namespace, out.Model), Text: text, Vector: out.Vectors[0]}, nil
+	v := out.Vectors[0]
+	return &Meaning{Partition: partitionOf(req, namespace, out.Model, len(v)), Text: text, Vector: v}, nil
 }
 
 // questionOf is what the last message asks, empty if that is not a user's.
@@ -121,24 +122,21 @@ func questionOf(req *haiku.Request) string {
 // Similar finds the answer to a question that means the same. One that has to be
 // verified first (see [Semantic].Shadow) is a miss here.
 func (t *Tiers) Similar(ctx context.Context, m *Meaning) (*Answer, bool) {
-	r, _ := t.similar(ctx, m)
-	if r == nil {
-		return nil, false
-	}
-	return r.answer, true
+	h, _ := t.similar(ctx, m)
+	return h.Answer, h.Answer != nil
 }
 
-// similar finds the record of a question that means the same, or else one that is
+// similar finds the answer to a question that means the same, or else one that is
 // to be verified.
-func (t *Tiers) similar(ctx context.Context, m *Meaning) (*Record, *doubt) {
+func (t *Tiers) similar(ctx context.Context, m *Meaning) (hit, *doubt) {
 	if t.meanings == nil || m == nil {
-		return nil, nil
+		return hit{}, nil
 	}
-	r, d := t.pass(m, t.nearest(m))
-	if r == nil && d == nil && t.fetchNear(ctx, m) {
-		r, d = t.pass(m, t.nearest(m))
+	h, d := t.pass(m, t.nearest(m))
+	if h.Answer == nil && d == nil && t.fetchNear(ctx, m) {
+		h, d = t.pass(m, t.nearest(m))
 	}
-	return r, d
+	return h, d
 }
 
 // nearest returns the usable records of the questions nearest to m, in order.
@@ -159,9 +157,9 @@ func (t *Tiers) nearest(m *Meaning) []nearby {
 
 // pass returns the first of what was found that the gate lets pass, to be served
 // or to be verified.
-func (t *Tiers) pass(m *Meaning, found []nearby) (*Record, *doubt) {
+func (t *Tiers) pass(m *Meaning, found []nearby) (hit, *doubt) {
 	if len(found) == 0 {
-		return nil, nil
+		return hit{}, nil
 	}
 	gate := t.meanings.gate(m.Text)
 	for i := range found {
@@ -170,12 +168,16 @@ func (t *Tiers) pass(m *Meaning, found []nearby) (*Record, *doubt) {
 			t.stats.gated.Add(1)
 			continue
 		}
-		if t.meanings.doubts(near) {
-			return nil, &doubt{near.record.answer, near.trust, near.similarity}
+		h, ok := t.take(near.record)
+		if !ok { // gone since it was found
+			continue
 		}
-		return near.record, nil
+		if t.meanings.doubts(near) {
+			return hit{}, &doubt{h.Answer, near.trust, near.similarity}
+		}
+		return h, nil
 	}
-	return nil, nil
+	return hit{}, nil
 }
 
 // gate returns what decides whether a kept question asks for the same as text.

@@ -61,7 +61,7 @@ func (a *Answer) bytes() int64 {
 type Record struct {
 	epoch    uint64 // of the write, from 1
 	key      Key
-	answer   *Answer
+	answer   atomic.Pointer[Answer] // nil without one, and once hidden: what is in no tier holds no memory
 	route    *Route
 	expires  time.Time // here
 	ends     time.Time // of the entry's whole life, also in the shared level
@@ -99,13 +99,32 @@ func (r *Record) Hide() {
 
 // hide is Hide for other reasons than want of room. It reports whether the record
 // was visible.
-func (r *Record) hide() bool { return r.state.Swap(hidden) == visible }
+func (r *Record) hide() bool {
+	was := r.state.Swap(hidden)
+	r.answer.Store(nil)
+	return was == visible
+}
+
+// hit is an answer that was found, and its record, which may be hidden meanwhile.
+type hit struct {
+	*Answer
+	record *Record
+}
+
+// take is the answer of a record, if that may be used.
+func (t *Tiers) take(r *Record) (hit, bool) {
+	a := r.answer.Load()
+	if a == nil || !t.usable(r) {
+		return hit{}, false
+	}
+	return hit{a, r}, true
+}
 
 // Bytes is about what the record takes in memory.
 func (r *Record) Bytes() int64 {
 	n := int64(unsafe.Sizeof(*r))
-	if r.answer != nil {
-		n += r.answer.bytes()
+	if a := r.answer.Load(); a != nil {
+		n += a.bytes()
 	}
 	if r.route != nil {
 		n += int64(unsafe.Sizeof(*r.route))

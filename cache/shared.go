@@ -78,23 +78,24 @@ func (t *Tiers) share(ctx context.Context, w Write, ttl time.Duration) {
 
 // fetch looks for an answer in the shared level, and keeps what it finds here
 // too.
-func (t *Tiers) fetch(ctx context.Context, key Key) (*Record, bool) {
+func (t *Tiers) fetch(ctx context.Context, key Key) (hit, bool) {
 	if t.opts.Shared == nil {
-		return nil, false
+		return hit{}, false
 	}
 	p := unpackAnswer(t.opts.Shared.Get(ctx, answerKey(key))[0])
 	if p == nil {
-		return nil, false
+		return hit{}, false
 	}
 	return t.adopt(key, p), true
 }
 
 // adopt keeps here what another process has written. If a tier does not take it,
 // the next request asks again.
-func (t *Tiers) adopt(key Key, p *packed) *Record {
+func (t *Tiers) adopt(key Key, p *packed) hit {
 	r, ttl := t.fetched(p.Expires, p.Tags)
-	t.place(&Write{Key: key, Answer: p.answer(), Meaning: p.Meaning.meaning()}, r, ttl)
-	return r
+	answer := p.answer()
+	t.place(&Write{Key: key, Answer: answer, Meaning: p.Meaning.meaning()}, r, ttl)
+	return hit{answer, r}
 }
 
 // fetchRoute looks for a route in the shared level likewise.

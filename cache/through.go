@@ -88,16 +88,16 @@ func (c *Cached) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku
 		return c.inner.Generate(ctx, w, a.req)
 	}
 	a.key = KeyOf(a.req, control.Namespace)
-	if r, ok := c.exact(ctx, &a); ok {
+	if h, ok := c.exact(ctx, &a); ok {
 		c.tiers.stats.hits.Add(1)
-		return c.serve(ctx, w, "hit", r, &a)
+		return c.serve(ctx, w, "hit", h, &a)
 	}
 	a.meaning, _ = c.tiers.Meaning(ctx, a.req, control.Namespace) // without one it is a miss, which is counted
 	if !control.NoCache {
-		r, doubt := c.tiers.similar(ctx, a.meaning)
-		if r != nil && young(r.answer, control) {
+		h, doubt := c.tiers.similar(ctx, a.meaning)
+		if h.Answer != nil && young(h.Answer, control) {
 			c.tiers.stats.semantic.Add(1)
-			return c.serve(ctx, w, "semantic", r, &a)
+			return c.serve(ctx, w, "semantic", h, &a)
 		}
 		a.doubt = doubt
 	}
@@ -117,23 +117,23 @@ type asked struct {
 }
 
 // exact finds the answer to the very same request, here or in the shared level.
-func (c *Cached) exact(ctx context.Context, a *asked) (*Record, bool) {
+func (c *Cached) exact(ctx context.Context, a *asked) (hit, bool) {
 	if a.control.NoCache {
-		return nil, false
+		return hit{}, false
 	}
-	r, ok := c.tiers.find(a.key)
+	h, ok := c.tiers.find(a.key)
 	if !ok {
-		if r, ok = c.tiers.fetch(ctx, a.key); ok {
+		if h, ok = c.tiers.fetch(ctx, a.key); ok {
 			c.tiers.stats.fetched.Add(1)
 		}
 	}
-	return r, ok && young(r.answer, a.control)
+	return h, ok && young(h.Answer, a.control)
 }
 
 // serve replays a kept answer, and has it computed anew if its time is near.
-func (c *Cached) serve(ctx context.Context, w *haiku.StreamWriter, how string, r *Record, a *asked) error {
-	c.renew(ctx, r, a)
-	if err := c.replay(ctx, w, how, r.answer); err != nil {
+func (c *Cached) serve(ctx context.Context, w *haiku.StreamWriter, how string, h hit, a *asked) error {
+	c.renew(ctx, h, a)
+	if err := c.replay(ctx, w, how, h.Answer); err != nil {
 		return err
 	}
 	c.keepRoute(ctx, a)

@@ -139,7 +139,8 @@ func (t *Tiers) place(w *Write, r *Record, ttl time.Duration) bool {
 	writing := &t.writing[w.Key[0]%uint8(len(t.writing))]
 	writing.Lock()
 	defer writing.Unlock()
-	r.epoch, r.key, r.answer, r.route, r.evicted = t.epoch.Add(1), w.Key, w.Answer, w.Route, &t.stats.evicted
+	r.epoch, r.key, r.route, r.evicted = t.epoch.Add(1), w.Key, w.Route, &t.stats.evicted
+	r.answer.Store(w.Answer)
 	taken := true
 	if w.Answer != nil {
 		if old, ok := t.outputs.Get(w.Key); ok { // in its other tiers too
@@ -173,19 +174,19 @@ func (t *Tiers) life(ttl time.Duration) time.Duration {
 
 // Get finds an answer by its key.
 func (t *Tiers) Get(key Key) (*Answer, bool) {
-	r, ok := t.find(key)
+	h, ok := t.find(key)
 	if !ok {
 		return nil, false
 	}
-	return r.answer, true
+	return h.Answer, true
 }
 
-func (t *Tiers) find(key Key) (*Record, bool) {
+func (t *Tiers) find(key Key) (hit, bool) {
 	r, ok := t.outputs.Get(key)
-	if !ok || !t.usable(r) {
-		return nil, false
+	if !ok {
+		return hit{}, false
 	}
-	return r, true
+	return t.take(r)
 }
 
 // Route finds what is remembered for a kind of prompt, here or in the shared

@@ -61,14 +61,15 @@ type history struct {
 // read looks into one tier. What it finds is no older than what any read found
 // that was over before it began, and nothing that was marked before an Invalidate
 // began which was over by then.
-func (h *history) read(t *testing.T, tier string, look func() *Record) {
+func (h *history) read(t *testing.T, tier string, look func() hit) {
 	seen, ended := h.seen.Load(), h.ended.Load()
-	r := look()
-	if r == nil {
+	found := look()
+	if found.Answer == nil {
 		return // gone, which may be at any time
 	}
+	r := found.record
 	require.GreaterOrEqual(t, r.epoch, seen, "the %s tier shows what another tier knew to be replaced", tier)
-	marked, ok := h.marked.Load(r.answer.Model)
+	marked, ok := h.marked.Load(found.Model)
 	require.True(t, ok)
 	require.GreaterOrEqual(t, marked, ended, "the %s tier shows what was invalidated", tier)
 	for old := h.seen.Load(); old < r.epoch && !h.seen.CompareAndSwap(old, r.epoch); old = h.seen.Load() {
@@ -98,22 +99,21 @@ func TestTheTiersAgree(t *testing.T) {
 			}
 			var histories [3]history
 			look := func(i, tier int) {
-				histories[i].read(t, [...]string{"output", "vector", "route"}[tier], func() *Record {
-					var r *Record
+				histories[i].read(t, [...]string{"output", "vector", "route"}[tier], func() (h hit) {
 					switch tier {
 					case 0:
-						r, _ = ts.find(keyOf(names[i]))
+						h, _ = ts.find(keyOf(names[i]))
 					case 1:
-						r, _ = ts.similar(t.Context(), meanings[i])
+						h, _ = ts.similar(t.Context(), meanings[i])
 					case 2:
 						ts.mu.RLock()
-						r = ts.routes[keyOf("route "+names[i])]
+						r := ts.routes[keyOf("route "+names[i])]
 						ts.mu.RUnlock()
-						if r != nil && !ts.usable(r) {
-							r = nil
+						if r != nil {
+							h, _ = ts.take(r)
 						}
 					}
-					return r
+					return h
 				})
 			}
 			var writers, readers sync.WaitGroup
