@@ -56,24 +56,7 @@ func gatesTable(s settings) error {
 	}
 	fmt.Println("Wrong hits as a share of the pairs that ask for something else, true hits as a share of the others.")
 	fmt.Println("\"Facts\" are all gates but the last (likeness.SameFacts), \"gates\" are all (likeness.Same).")
-	lexical := func(texts []string) (out [][]float32, err error) {
-		for _, t := range texts {
-			out = append(out, likeness.Lexical{}.Embed(t))
-		}
-		return out, nil
-	}
-	if err := gatesWith(s, corpora, "lexical", lexical); err != nil {
-		return err
-	}
-	model, err := model2vec.Open(s.model2vec)
-	if errors.Is(err, os.ErrNotExist) {
-		fmt.Printf("\nmodel2vec: %v\n", err)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(gatesWith(s, corpora, "model2vec", model2vecEmbed(model)), model.Close())
+	return withEmbeddings(s, func(e embedding) error { return gatesWith(s, corpora, e.name, e.embed) })
 }
 
 func model2vecEmbed(m *model2vec.Model) embedText {
@@ -278,7 +261,24 @@ func ownPairs(path string) (pairs []labelled, err error) {
 	return pairs, nil
 }
 
+// stsPairs are those of the STS benchmark that are clearly the one or the other.
 func stsPairs(path string) (pairs []labelled, err error) {
+	all, err := scoredPairs(path)
+	for _, p := range all {
+		if p.score >= 4.5 || p.score <= 3 {
+			pairs = append(pairs, labelled{a: p.a, b: p.b, same: p.score >= 4.5})
+		}
+	}
+	return pairs, err
+}
+
+// scored is two sentences and how much they mean the same, from 0 to 5.
+type scored struct {
+	a, b  string
+	score float64
+}
+
+func scoredPairs(path string) (pairs []scored, err error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -290,9 +290,8 @@ func stsPairs(path string) (pairs []labelled, err error) {
 		if len(f) < 7 {
 			continue
 		}
-		score, err := strconv.ParseFloat(f[4], 64)
-		if err == nil && (score >= 4.5 || score <= 3) {
-			pairs = append(pairs, labelled{a: f[5], b: f[6], same: score >= 4.5})
+		if score, err := strconv.ParseFloat(f[4], 64); err == nil {
+			pairs = append(pairs, scored{a: f[5], b: f[6], score: score})
 		}
 	}
 	return pairs, lines.Err()

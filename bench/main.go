@@ -5,7 +5,7 @@
 //
 //	go run ./bench                # all tables
 //	go run ./bench -run token     # one of: token, streams, cpu, load, long, adapters, tokenizer, window, busy, chunked, overload,
-//	                              # prefix, decision, cache, gates, http
+//	                              # prefix, decision, cache, threshold, jitter, gates, http
 //
 // Tables that need a second process start this program again as a client, so
 // that the client's work is not counted as the server's.
@@ -40,6 +40,8 @@ var tables = []struct {
 	{"cache", "The output tier of the cache", cacheTable},
 	{"vectors-random", "Nearest of many vectors: random ones", randomVectorsTable},
 	{"vectors-text", "Nearest of many vectors: sentences", textVectorsTable},
+	{"threshold", "Collisions and true hits by the threshold of similarity", thresholdTable},
+	{"jitter", "Hit rates under jitter of the entries' lives", jitterTable},
 	{"gates", "Wrong and true hits of similarity alone, with gates and with an error budget", gatesTable},
 	{"http", "Tokens per second through the HTTP stream as a share of those inside the engine", httpTable},
 }

@@ -158,7 +158,7 @@ func (a axis) ticks() (values []float64) {
 		}
 	}
 	for i := math.Ceil(a.low/step - 1e-9); i*step <= a.high*(1+1e-9); i++ {
-		values = append(values, i*step)
+		values = append(values, i*step+0) // and no negative zero
 	}
 	return values
 }
