@@ -250,7 +250,11 @@ func plainHits(capacity int64, requests int, prompts uint64) (float64, error) {
 
 func storeHits(open func(int64) (cache.Store, error), capacity int64, requests int, prompts uint64, size int) (float64, error) {
 	answer := &cache.Answer{Tokens: []haiku.Token{{Text: strings.Repeat("x", size)}}}
-	store, err := open(capacity * int64(size+400)) // about what a record takes beside its text
+	each, err := weigh(answer)
+	if err != nil {
+		return 0, err
+	}
+	store, err := open(capacity * each)
 	if err != nil {
 		return 0, err
 	}
@@ -269,4 +273,27 @@ func storeHits(open func(int64) (cache.Store, error), capacity int64, requests i
 		}
 	}
 	return float64(hits) / float64(requests), nil
+}
+
+// scales is a cache.Store that notes what the last record weighs.
+type scales struct{ bytes int64 }
+
+func (s *scales) Get(cache.Key) (*cache.Record, bool) { return nil, false }
+func (s *scales) Delete(cache.Key)                    {}
+func (s *scales) Close()                              {}
+func (s *scales) Set(_ cache.Key, _ *cache.Record, bytes int64, _ time.Duration) bool {
+	s.bytes = bytes
+	return true
+}
+
+// weigh returns what an answer takes of a store's room.
+func weigh(answer *cache.Answer) (int64, error) {
+	on := &scales{}
+	tiers, err := cache.New(cache.Options{Store: on})
+	if err != nil {
+		return 0, err
+	}
+	defer tiers.Close()
+	err = tiers.SetAll(context.Background(), cache.Write{Answer: answer})
+	return on.bytes, err
 }

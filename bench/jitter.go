@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -66,11 +67,11 @@ func jitterTable(s settings) error {
 		return err
 	}
 	fmt.Printf("%d groups of phrasings that share an answer, from the labelled pairs; those of fewer than 8 are filled up with copies that lack a word or two. "+
-		"A phrasing finds another of its group at a similarity of %.2f (%s). Entries live for %v, a generation takes %v; virtual time, %v, the first %v not counted.\n",
-		len(groups), threshold, e.name, lifeTTL, lifeTakes, during, lifeFrom)
+		"A phrasing finds another of its group at a similarity of %.2f (%s). Entries live for %s, a generation takes %s; virtual time, %s, the first %s not counted.\n",
+		len(groups), threshold, e.name, brief(lifeTTL), brief(lifeTakes), brief(during), brief(lifeFrom))
 	for _, t := range []lifeTraffic{
 		{"steady", "Independent requests, 2 a second, popularity by Zipf's law", groups, steadyAsks(groups, 2, during), threshold},
-		{"waves", fmt.Sprintf("Waves: each group %g times within %v, every %v", timetable.asks, timetable.width, timetable.period), groups, timetable.make(groups, during), threshold},
+		{"waves", fmt.Sprintf("Waves: each group %g times within %s, every %s", timetable.asks, brief(timetable.width), brief(timetable.period)), groups, timetable.make(groups, during), threshold},
 	} {
 		if err := printLives(s, t); err != nil {
 			return err
@@ -237,7 +238,7 @@ func printPeriods(s settings, groups []phrasings, threshold float64, during time
 func printStorms(groups []phrasings, threshold float64, during time.Duration) error {
 	sudden := waves{asks: 8, period: lifeTTL * 120 / 100, width: time.Second}
 	t := lifeTraffic{groups: groups, asks: sudden.make(groups, during), threshold: threshold}
-	fmt.Printf("\n### Sudden waves: each group %g times within %v, every %v\n\n", sudden.asks, sudden.width, sudden.period)
+	fmt.Printf("\n### Sudden waves: each group %g times within %s, every %s\n\n", sudden.asks, brief(sudden.width), brief(sudden.period))
 	fmt.Println("| a question under way is joined by | generations per 100 requests, groups | keys |\n| --- | ---: | ---: |")
 	for _, row := range []struct {
 		name string
@@ -248,4 +249,16 @@ func printStorms(groups []phrasings, threshold float64, during time.Duration) er
 		fmt.Printf("| %s | %.1f | %.1f |\n", row.name, t.serve(p, 0.1, false).cost(lifeFrom), t.serve(p, 0.1, true).cost(lifeFrom))
 	}
 	return nil
+}
+
+// brief is a duration without the zeros at its end.
+func brief(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
