@@ -280,6 +280,7 @@ type scales struct{ bytes int64 }
 
 func (s *scales) Get(cache.Key) (*cache.Record, bool) { return nil, false }
 func (s *scales) Delete(cache.Key)                    {}
+func (s *scales) Bytes() int64                        { return s.bytes }
 func (s *scales) Close()                              {}
 func (s *scales) Set(_ cache.Key, _ *cache.Record, bytes int64, _ time.Duration) bool {
 	s.bytes = bytes
