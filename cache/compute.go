@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/intelliparadigm/haiku"
@@ -61,7 +62,7 @@ func (c *Cached) fly(ctx context.Context, f *flight, a *asked) {
 	f.end(stream.Model(), stream.Usage())
 	fit := failed == nil && !a.control.NoStore && c.fit(&f.answer)
 	var write Write
-	ttl := c.tiers.life(a.control.TTL)
+	ttl := c.life(a.control.TTL)
 	if fit {
 		write = c.write(a, new(f.answer), mark)
 		fit = c.tiers.set(write, ttl) == nil // what is dropped is counted there
@@ -111,12 +112,33 @@ func (c *Cached) fit(a *Answer) bool {
 	return true
 }
 
+// life is how long an answer is kept. Jitter of the end would have some go before
+// those who ask at intervals of about that time come back; what is refreshed
+// spreads by that.
+func (c *Cached) life(ttl time.Duration) time.Duration {
+	switch {
+	case c.policy.Refresh < 0:
+		return c.tiers.life(ttl)
+	case ttl > 0:
+		return ttl
+	default:
+		return c.tiers.opts.TTL
+	}
+}
+
+// due reports whether it is time to compute an answer anew: the end of its life is
+// nearer than Policy.Refresh and, by a draw for each record, jitter ask for.
+func (c *Cached) due(h hit) bool {
+	share := c.policy.Refresh + 2*c.tiers.jitter()*h.record.draw
+	return c.policy.Refresh >= 0 && time.Until(h.record.ends) <= time.Duration(share*float64(h.record.ends.Sub(h.Created)))
+}
+
 // renew computes an answer anew that is about to expire, while it is still
-// served: once for each record.
+// served: once for each record. What was found by its meaning is computed for the
+// question that it was kept for.
 func (c *Cached) renew(ctx context.Context, h hit, a *asked) {
 	r := h.record
-	life := r.ends.Sub(h.Created)
-	if c.policy.Refresh < 0 || time.Until(r.ends) > time.Duration(c.policy.Refresh*float64(life)) || a.control.NoStore {
+	if !c.due(h) || a.control.NoStore {
 		return
 	}
 	c.mu.Lock()
@@ -126,12 +148,16 @@ func (c *Cached) renew(ctx context.Context, h hit, a *asked) {
 	}
 	c.refresh.Add(1)
 	ctx = context.WithoutCancel(ctx)
-	again := *a
-	own := *a.req
-	again.req = &own
+	again, own := *a, *a.req
+	again.req, again.key = &own, r.key
+	if h.text != "" { // all but the question is the same
+		own.Messages = slices.Clone(own.Messages)
+		own.Messages[len(own.Messages)-1].Content = h.text
+		again.meaning = nil
+	}
 	go func() {
 		defer c.refresh.Done()
-		f, _ := c.flights.join(ctx, a.key, func(ctx context.Context, f *flight) {
+		f, _ := c.flights.join(ctx, again.key, func(ctx context.Context, f *flight) {
 			if again.meaning == nil {
 				again.meaning, _ = c.tiers.Meaning(ctx, again.req, again.control.Namespace)
 			}

@@ -175,6 +175,7 @@ func (t *Tiers) pass(m *Meaning, found []nearby) (hit, *doubt) {
 		if t.meanings.doubts(near) {
 			return hit{}, &doubt{h.Answer, near.trust, near.similarity}
 		}
+		h.text = near.text
 		return h, nil
 	}
 	return hit{}, nil

@@ -80,11 +80,9 @@ func dot(a, b []float32) (sum float32) {
 
 // add enters a staged record, and reports whether it is in.
 func (s *meanings) add(m *Meaning, r *Record) bool {
-	kept := meant{record: r, vector: unitOf(m.Vector)}
+	kept := meant{record: r, text: m.Text, vector: unitOf(m.Vector)}
 	if s.Gate == nil {
 		kept.states = likeness.Of(m.Text)
-	} else {
-		kept.text = m.Text
 	}
 	if s.budget != nil {
 		kept.trust = new(likeness.Entry)

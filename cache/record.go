@@ -67,6 +67,7 @@ type Record struct {
 	ends     time.Time // of the entry's whole life, also in the shared level
 	tags     []tag
 	state    atomic.Uint32
+	draw     float64       // in [0,1), when among others it is computed anew
 	renewing atomic.Bool   // an answer is being computed that will take its place
 	evicted  *atomic.Int64 // counts the records that had to go before their time
 }
@@ -109,6 +110,7 @@ func (r *Record) hide() bool {
 type hit struct {
 	*Answer
 	record *Record
+	text   string // the question that it answers, where that is not the one asked
 }
 
 // take is the answer of a record, if that may be used.
@@ -117,7 +119,7 @@ func (t *Tiers) take(r *Record) (hit, bool) {
 	if a == nil || !t.usable(r) {
 		return hit{}, false
 	}
-	return hit{a, r}, true
+	return hit{Answer: a, record: r}, true
 }
 
 // Bytes is about what the record takes in memory.

@@ -95,7 +95,7 @@ func (t *Tiers) adopt(key Key, p *packed) hit {
 	r, ttl := t.fetched(p.Expires, p.Tags)
 	answer := p.answer()
 	t.place(&Write{Key: key, Answer: answer, Meaning: p.Meaning.meaning()}, r, ttl)
-	return hit{answer, r}
+	return hit{Answer: answer, record: r}
 }
 
 // fetchRoute looks for a route in the shared level likewise.

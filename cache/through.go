@@ -21,7 +21,8 @@ type Policy struct {
 	// Pace is how long a token of a replayed answer takes; 0 is at once.
 	Pace time.Duration
 	// Refresh is the last share of an entry's life in which a request that finds
-	// it has it computed anew in the background; 0 means 0.05, negative never.
+	// it has it computed anew in the background; 0 means 0.05, negative never. By
+	// Options.Jitter it begins earlier, differently for each entry.
 	Refresh float64
 }
 

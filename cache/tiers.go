@@ -22,7 +22,8 @@ type Options struct {
 	TTL time.Duration
 	// Jitter is the share by which each entry's life is made longer or shorter at
 	// random, so that what was written together does not expire together; 0 means
-	// 0.1, negative none.
+	// 0.1, negative none. What [Through] refreshes lives exactly as long as it
+	// should: there it is the refresh that comes earlier, by up to twice this share.
 	Jitter float64
 	// Semantic turns the vector tier on; nil leaves it off.
 	Semantic *Semantic
@@ -141,6 +142,7 @@ func (t *Tiers) place(w *Write, r *Record, ttl time.Duration) bool {
 	defer writing.Unlock()
 	r.epoch, r.key, r.route, r.evicted = t.epoch.Add(1), w.Key, w.Route, &t.stats.evicted
 	r.answer.Store(w.Answer)
+	r.draw = rand.Float64()
 	taken := true
 	if w.Answer != nil {
 		if old, ok := t.outputs.Get(w.Key); ok { // in its other tiers too
@@ -166,11 +168,11 @@ func (t *Tiers) life(ttl time.Duration) time.Duration {
 	if ttl <= 0 {
 		ttl = t.opts.TTL
 	}
-	if t.opts.Jitter > 0 {
-		ttl += time.Duration((2*rand.Float64() - 1) * min(t.opts.Jitter, 1) * float64(ttl))
-	}
+	ttl += time.Duration((2*rand.Float64() - 1) * t.jitter() * float64(ttl))
 	return max(ttl, time.Millisecond)
 }
+
+func (t *Tiers) jitter() float64 { return min(max(t.opts.Jitter, 0), 1) }
 
 // Get finds an answer by its key.
 func (t *Tiers) Get(key Key) (*Answer, bool) {
