@@ -21,22 +21,22 @@ func (w *StreamWriter) generate() {
 		w.ring.Close(err)
 	}()
 	err = w.model.Generate(w.ctx, w, w.req)
-	if err == nil && !w.complete() {
-		if err = w.ctx.Err(); err == nil {
-			err = errors.New("haiku: the model returned before every choice had a finish reason")
+	if err == nil {
+		if err = w.incomplete(); err != nil && w.ctx.Err() != nil {
+			err = w.ctx.Err()
 		}
 	}
 	err = w.cause(err)
 }
 
-// complete reports whether every choice has ended.
-func (w *StreamWriter) complete() bool {
+// incomplete is the error of an answer that lacks the end of a choice.
+func (w *StreamWriter) incomplete() error {
 	for i := range w.choices {
 		if !w.choices[i].finished {
-			return false
+			return errors.New("haiku: the model returned before every choice had a finish reason")
 		}
 	}
-	return true
+	return nil
 }
 
 // cause replaces a bare context error by the reason the context has ended, if
@@ -74,14 +74,27 @@ func (w *StreamWriter) report(err error) {
 // stop ends the generation and waits until nothing of it runs. The reader
 // calls it exactly once.
 func (w *StreamWriter) stop() {
-	w.cancel(context.Canceled)
-	<-w.done
-	w.ring.Free()
+	w.halt(context.Canceled)
+	if w.ring != nil {
+		w.ring.Free()
+	}
+}
+
+// halt ends the generation and waits for its end; a recalled answer has none.
+func (w *StreamWriter) halt(cause error) {
+	if w.ring != nil {
+		w.cancel(cause)
+		<-w.done
+	}
 }
 
 // follow ends the generation when ctx does, which matters where the stream was
 // made from another context. The returned function ends that and waits for it.
 func (w *StreamWriter) follow(ctx context.Context) (unfollow func()) {
+	if w.ring == nil {
+		w.recalled.reader = ctx
+		return func() {}
+	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)

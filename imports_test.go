@@ -51,7 +51,7 @@ var arrows = map[string]edges{
 	"batch":          {},
 	"batch/queueing": {},
 
-	"cache":       {code: []string{".", "internal/likeness", "internal/vectors", tinyLFU}},
+	"cache":       {code: []string{".", "internal/likeness", "internal/vectors", tinyLFU}, tests: []string{"haikutest"}},
 	"cache/redis": {code: []string{"cache", redisClient}, tests: []string{"."}},
 	"cache/otter": {code: []string{"cache", wTinyLFU}, tests: []string{"."}},
 

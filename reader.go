@@ -44,11 +44,18 @@ type shown struct {
 }
 
 func newReader(w *StreamWriter) *reader {
-	return &reader{w: w, choices: make([]unreleased, len(w.choices))}
+	r := &reader{w: w}
+	if w.ring != nil {
+		r.choices = make([]unreleased, len(w.choices))
+	}
+	return r
 }
 
 // take consumes one slot, and reports whether there was one.
 func (r *reader) take(out *shown) bool {
+	if r.w.ring == nil {
+		return r.w.takeRecalled(out)
+	}
 	slot, text, aux, ok := r.w.ring.Peek()
 	if !ok {
 		return false
@@ -136,6 +143,15 @@ func replaceInvalid(text []byte) string {
 	return b.String()
 }
 
+// over reports whether the stream has been read to its end, and then by which
+// error it ended.
+func (w *StreamWriter) over() (bool, error) {
+	if w.ring == nil {
+		return w.recalled.over, w.recalled.err
+	}
+	return w.ring.Done()
+}
+
 // await blocks until the ring has something or is closed.
 func (w *StreamWriter) await() {
 	if w.ring.Park() {
@@ -162,7 +178,7 @@ func (w *StreamWriter) Tokens() iter.Seq2[Token, error] {
 					return
 				}
 			}
-			if done, err := w.ring.Done(); done {
+			if done, err := w.over(); done {
 				if err != nil {
 					yield(Token{}, err)
 				}

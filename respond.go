@@ -78,8 +78,7 @@ func (a *answer) run(events bool) (err error) {
 		if v := recover(); v != nil {
 			p := &PanicError{Value: v, Stack: debug.Stack()}
 			a.s.report(p)
-			a.s.cancel(p)
-			<-a.s.done // usage is the model's until then
+			a.s.halt(p) // usage is the model's until then
 			if !a.out.Opened() {
 				a.out.Buf = a.out.Buf[:0]
 			}
@@ -87,13 +86,10 @@ func (a *answer) run(events bool) (err error) {
 		}
 	}()
 	r := newReader(a.s)
-	if events {
-		a.beat.after(a.openAfter(), a.s.ring.Poke)
-		defer a.beat.stop()
-	}
+	defer a.beat.stop()
 	for {
 		a.drain(r, events)
-		if done, err := a.s.ring.Done(); done {
+		if done, err := a.s.over(); done {
 			return a.end(events, err)
 		}
 		if events && len(a.out.Buf) > 0 {
@@ -108,8 +104,20 @@ func (a *answer) run(events bool) (err error) {
 			}
 			continue
 		}
-		a.s.await()
+		a.await(events)
 	}
+}
+
+// await waits for the model, and for the beat that breaks its silence.
+func (a *answer) await(events bool) {
+	if events && a.beat.timer == nil {
+		next := a.openAfter()
+		if a.out.Opened() {
+			next = a.keepalive() / 2
+		}
+		a.beat.after(next, a.s.ring.Poke)
+	}
+	a.s.await()
 }
 
 // drain encodes what is ready, so that it leaves in one flush. An answer that
@@ -147,7 +155,9 @@ func (a *answer) flush() error {
 	}
 	if !a.spoke {
 		a.spoke = true
-		a.beat.after(a.keepalive()/2, a.s.ring.Poke)
+		if a.beat.timer != nil {
+			a.beat.after(a.keepalive()/2, a.s.ring.Poke)
+		}
 	}
 	return nil
 }

@@ -77,6 +77,7 @@ type StreamWriter struct {
 	headers   http.Header
 	vocab     *Vocabulary // set before the first push
 	usage     Usage       // set before the ring closes
+	recalled  recalled    // instead of ring, where the model had the answer
 
 	// The producer's side.
 	choices []choice
@@ -161,19 +162,24 @@ func (w *StreamWriter) start() error {
 	if !w.started.CompareAndSwap(false, true) {
 		return errors.New("haiku: a stream can be read only once")
 	}
-	w.ctx, w.cancel = context.WithCancelCause(w.ctx)
-	if err := w.prepare(); err != nil {
-		w.cancel(err)
+	if err := w.check(); err != nil {
 		return err
 	}
+	if w.recall() {
+		return nil
+	}
+	if err := w.prepare(); err != nil {
+		return err
+	}
+	w.ctx, w.cancel = context.WithCancelCause(w.ctx)
 	w.done = make(chan struct{})
 	go w.generate()
 	return nil
 }
 
-func (w *StreamWriter) prepare() error {
-	n := max(w.req.Choices, 1)
-	if n > maxChoices {
+// check refuses what would take more memory than a stream may.
+func (w *StreamWriter) check() error {
+	if w.req.Choices > maxChoices {
 		return ErrInvalidRequest.With("n", "at most %d choices can be asked for", maxChoices)
 	}
 	if len(w.req.Stop) > maxStops {
@@ -185,6 +191,12 @@ func (w *StreamWriter) prepare() error {
 				"a stop string must be UTF-8 of 1 to %d bytes", maxStopBytes)
 		}
 	}
+	return nil
+}
+
+// prepare makes what lies between the model and the reader.
+func (w *StreamWriter) prepare() error {
+	n := max(w.req.Choices, 1)
 	rules := newStopRules(w.req.Stop)
 	w.choices = make([]choice, n)
 	for i := range w.choices {

@@ -134,7 +134,8 @@ func (c *Cached) exact(ctx context.Context, a *asked) (hit, bool) {
 // serve replays a kept answer, and has it computed anew if its time is near.
 func (c *Cached) serve(ctx context.Context, w *haiku.StreamWriter, how string, h hit, a *asked) error {
 	c.renew(ctx, h, a)
-	if err := c.replay(ctx, w, how, h.Answer); err != nil {
+	describe(w, how, h.Answer)
+	if err := c.replay(ctx, w, h.Answer); err != nil {
 		return err
 	}
 	c.keepRoute(ctx, a)
@@ -151,14 +152,18 @@ func young(a *Answer, control Control) bool {
 	return control.MaxAge == 0 || time.Since(a.Created) <= control.MaxAge
 }
 
-// replay streams a kept answer.
-func (c *Cached) replay(ctx context.Context, w *haiku.StreamWriter, how string, a *Answer) error {
+// describe tells all of a kept answer but its tokens.
+func describe(w *haiku.StreamWriter, how string, a *Answer) {
 	w.SetHeader(headerCache, how)
 	w.SetHeader(headerAge, strconv.Itoa(int(time.Since(a.Created)/time.Second)))
 	w.SetModel(a.Model)
 	usage := a.Usage
 	usage.CachedTokens = usage.PromptTokens
 	w.SetUsage(usage)
+}
+
+// replay streams a kept answer.
+func (c *Cached) replay(ctx context.Context, w *haiku.StreamWriter, a *Answer) error {
 	for i := range a.Tokens {
 		if c.policy.Pace > 0 && i > 0 {
 			if err := pause(ctx, c.policy.Pace); err != nil {

@@ -194,21 +194,27 @@ func (t *Tiers) find(key Key) (hit, bool) {
 // Route finds what is remembered for a kind of prompt, here or in the shared
 // level.
 func (t *Tiers) Route(ctx context.Context, prompt Key) (*Route, bool) {
-	t.mu.RLock()
-	r := t.routes[prompt]
-	t.mu.RUnlock()
-	if r != nil && t.usable(r) {
-		return r.route, true
+	if r, ok := t.known(prompt); ok {
+		return r, true
 	}
 	return t.fetchRoute(ctx, prompt)
 }
 
-// knows reports whether a route is in this process's tier.
-func (t *Tiers) knows(prompt Key) bool {
+// known finds a route in this process's tier.
+func (t *Tiers) known(prompt Key) (*Route, bool) {
 	t.mu.RLock()
 	r := t.routes[prompt]
 	t.mu.RUnlock()
-	return r != nil && t.usable(r)
+	if r == nil || !t.usable(r) {
+		return nil, false
+	}
+	return r.route, true
+}
+
+// knows reports whether a route is in this process's tier.
+func (t *Tiers) knows(prompt Key) bool {
+	_, ok := t.known(prompt)
+	return ok
 }
 
 // maxRoutes bounds the route tier: kinds of prompts are few.

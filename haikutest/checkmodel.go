@@ -54,12 +54,14 @@ var modelChecks = []struct {
 	{"a context that ends while tokens come ends the generation with its error", (*modelRun).cancelled},
 	{"a context that has ended before ends the generation with its error", (*modelRun).late},
 	{"a refusal is a haiku.Error before the first token", (*modelRun).refusal},
+	{"an answer that is recalled keeps these rules too", (*modelRun).recalled},
 }
 
 type modelRun struct {
 	ctx          context.Context
 	model        haiku.Model
 	req, refused *haiku.Request
+	recall       bool // streams may recall answers, and nobody sees what Generate returns
 }
 
 // patience is how long a model may take to begin an answer, and to notice that
@@ -111,6 +113,9 @@ func (r *modelRun) read(ctx context.Context, req *haiku.Request, more func() boo
 func (r *modelRun) readAll(ctx context.Context, req *haiku.Request, more func() bool) *reading {
 	w := &witness{Model: r.model}
 	seen := &reading{stream: haiku.NewStream(ctx, w, req), finished: make(map[int]int)}
+	if r.recall {
+		seen.stream = haiku.NewStream(ctx, r.model, req)
+	}
 	for tok, err := range seen.stream.Tokens() {
 		if seen.err = err; err != nil {
 			break
@@ -126,7 +131,9 @@ func (r *modelRun) readAll(ctx context.Context, req *haiku.Request, more func() 
 			break
 		}
 	}
-	seen.returned = w.returned
+	if seen.returned = w.returned; r.recall {
+		seen.returned = seen.err
+	}
 	return seen
 }
 
@@ -289,6 +296,28 @@ func (r *modelRun) refusal() error {
 	var e *haiku.Error
 	if seen.tokens > 0 || !errors.As(seen.returned, &e) || e == nil || e.Status < 400 || e.Status > 599 {
 		return fmt.Errorf("after %d tokens Generate returns %v", seen.tokens, seen.returned)
+	}
+	return nil
+}
+
+// recalled reads without a witness, which hides Recall, after the model has
+// given its answers once.
+func (r *modelRun) recalled() error {
+	if _, able := r.model.(haiku.Recaller); !able {
+		return nil
+	}
+	if _, err := r.whole(r.req); err != nil {
+		return err
+	}
+	own := *r
+	own.recall = true
+	for _, rule := range []func(*modelRun) error{
+		(*modelRun).complete, (*modelRun).unchanged, (*modelRun).concurrent, (*modelRun).leave,
+		(*modelRun).cancelled, (*modelRun).late, (*modelRun).refusal,
+	} {
+		if err := rule(&own); err != nil {
+			return err
+		}
 	}
 	return nil
 }

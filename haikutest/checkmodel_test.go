@@ -3,6 +3,7 @@ package haikutest
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -228,4 +229,41 @@ func TestAbilitiesAreSeenThroughTheWitness(t *testing.T) {
 	found, ok := haiku.ModelAs[*infer.Engine](&witness{Model: engine})
 	require.True(t, ok)
 	require.Same(t, engine, found)
+}
+
+// knowing is a Model that is content to recall what it is told to.
+type knowing struct {
+	haiku.ModelFunc
+	tokens []haiku.Token
+	usage  haiku.Usage
+}
+
+func (k knowing) Recall(_ context.Context, w *haiku.StreamWriter, req *haiku.Request) ([]haiku.Token, bool) {
+	w.SetUsage(k.usage)
+	return k.tokens, req.Model == ""
+}
+
+func TestTheSuiteLooksAtWhatIsRecalled(t *testing.T) {
+	usage := haiku.Usage{PromptTokens: 1, CompletionTokens: 2}
+	whole := []haiku.Token{{Text: "a"}, {Text: "b", Finish: haiku.FinishStop}}
+	for _, c := range []struct {
+		name, says string
+		model      knowing
+	}{
+		{"is good", "", knowing{unwilling, whole, usage}},
+		{"has no end", "an answer that is recalled keeps these rules too: ", knowing{unwilling, whole[:1], usage}},
+		{"does not count", "usage is {PromptTokens:0", knowing{unwilling, whole, haiku.Usage{}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := haiku.WithLogger(t.Context(), slog.New(slog.DiscardHandler))
+				err := CheckModel(ctx, c.model, &haiku.Request{Prompt: "x"}, &haiku.Request{Model: "refuse"})
+				if c.says == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, c.says)
+				}
+			})
+		})
+	}
 }

@@ -54,27 +54,48 @@ func (r *Registry) Lookup(name string) (haiku.Model, bool) {
 // Generate passes req on. The model is not told the name it was found under,
 // which may be an alias; it reports its own.
 func (r *Registry) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
-	inner := *req
-	m, ok := r.Lookup(req.Model)
-	if ok {
-		inner.Model = ""
-	} else if m, ok = r.adapted(req.Model); !ok {
+	m, own, ok := r.route(req.Model)
+	if !ok {
 		return haiku.ModelNotFound(req.Model)
 	}
+	inner := *req
+	inner.Model = own
 	w.SetModel(req.Model)
 	return m.Generate(ctx, w, &inner)
+}
+
+// Recall passes req on to a model that may have the answer at hand.
+func (r *Registry) Recall(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) ([]haiku.Token, bool) {
+	m, own, _ := r.route(req.Model)
+	recaller, able := m.(haiku.Recaller)
+	if !able {
+		return nil, false
+	}
+	inner := *req
+	inner.Model = own
+	w.SetModel(req.Model)
+	return recaller.Recall(ctx, w, &inner)
+}
+
+// route returns the model that answers for name, and the name by which that
+// knows itself or its adapter.
+func (r *Registry) route(name string) (m haiku.Model, own string, ok bool) {
+	if m, ok = r.Lookup(name); ok {
+		return m, "", true
+	}
+	m, ok = r.adapted(name)
+	return m, name, ok
 }
 
 // Embed passes req on, as Generate does. A model that makes no embeddings is an
 // error for the client.
 func (r *Registry) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (*haiku.Embeddings, error) {
-	inner := *req
-	m, ok := r.Lookup(req.Model)
-	if ok {
-		inner.Model = ""
-	} else if m, ok = r.adapted(req.Model); !ok {
+	m, own, ok := r.route(req.Model)
+	if !ok {
 		return nil, haiku.ModelNotFound(req.Model)
 	}
+	inner := *req
+	inner.Model = own
 	embedder, able := haiku.ModelAs[haiku.Embedder](m)
 	if !able {
 		return nil, haiku.ErrUnsupported.With("model", "this model makes no embeddings")

@@ -1,6 +1,7 @@
 package infer_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -61,4 +62,27 @@ func TestARegistryMayBeChangedByAModelThatIsAskedForItsNames(t *testing.T) {
 		require.Fail(t, "the registry waits for itself")
 	}
 	require.Len(t, r.Models(), 2)
+}
+
+// knowing is a model that has its answer at hand, and names the request's model.
+type knowing struct{ haiku.Model }
+
+func (knowing) Recall(_ context.Context, w *haiku.StreamWriter, req *haiku.Request) ([]haiku.Token, bool) {
+	return []haiku.Token{{Text: "known " + req.Model, Finish: haiku.FinishStop}}, true
+}
+
+func TestARegistryPassesOnWhatAModelHasAtHand(t *testing.T) {
+	var r infer.Registry
+	m := haikutest.NewEngine(t, counting(1, nil), infer.Options{Name: "made"})
+	r.Add("made", m)
+	r.Add("known", knowing{m})
+	for name, want := range map[string]string{"": "w0 ", "made": "w0 ", "known": "known "} {
+		req := ask("x")
+		req.Model = name
+		stream := haiku.NewStream(t.Context(), &r, req)
+		got, err := stream.Text()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		require.Equal(t, name == "known", stream.Model() == "known")
+	}
 }
