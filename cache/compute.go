@@ -15,7 +15,10 @@ func (c *Cached) compute(ctx context.Context, w *haiku.StreamWriter, a *asked) e
 		group = KeyOf(a.req, a.control.Namespace+"\x00alone\x00"+a.req.ID)
 	}
 	f, first := c.flights.join(ctx, group, func(ctx context.Context, f *flight) { c.fly(ctx, f, a) })
-	defer c.flights.leave(group, f)
+	defer func() { // whoever leaves last learns what has been used for nothing
+		c.flights.leave(group, f)
+		w.SetUsage(f.usage())
+	}()
 	if !first {
 		c.tiers.stats.shared.Add(1)
 	}
@@ -33,13 +36,11 @@ func (c *Cached) compute(ctx context.Context, w *haiku.StreamWriter, a *asked) e
 		switch {
 		case len(tokens) > 0:
 		case done:
-			w.SetUsage(f.usage())
 			return err
 		default:
 			select {
 			case <-news:
 			case <-ctx.Done():
-				w.SetUsage(f.usage())
 				return ctx.Err()
 			}
 		}
