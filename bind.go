@@ -1,9 +1,9 @@
 package haiku
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"strconv"
@@ -16,6 +16,7 @@ import (
 const (
 	defaultBodyBytes = 4 << 20
 	maxJSONDepth     = 128
+	trustedBytes     = 16 << 10 // of a body's announced length; the rest of its memory it gets as it comes
 )
 
 // Bind decodes the request's JSON body into v. It is stricter than
@@ -52,7 +53,7 @@ func jsonContent(h http.Header) error {
 		return unsupported.With("", "the content encoding %q is not supported", clip(e))
 	}
 	content := h.Get("Content-Type")
-	if content == "" {
+	if content == "" || content == "application/json" {
 		return nil
 	}
 	kind, _, err := mime.ParseMediaType(content)
@@ -70,21 +71,31 @@ func (c *Context) body() ([]byte, error) {
 	if limit <= 0 {
 		limit = defaultBodyBytes
 	}
-	tooLarge := ErrBodyTooLarge.With("", "the body is larger than %d bytes", limit)
 	if c.Request.ContentLength > limit {
-		return nil, tooLarge
+		return nil, tooLarge(limit)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, limit))
+	var body bytes.Buffer
+	body.Grow(int(min(max(c.Request.ContentLength, 0), trustedBytes)) + bytes.MinRead)
+	_, err := body.ReadFrom(http.MaxBytesReader(c.Writer, c.Request.Body, limit))
+	if ended := c.Context().Err(); err != nil || ended != nil {
+		return nil, bodyError(err, ended, limit)
+	}
+	return body.Bytes(), nil
+}
+
+func bodyError(err, ended error, limit int64) error {
 	var exceeded *http.MaxBytesError
 	switch {
 	case errors.As(err, &exceeded):
-		return nil, tooLarge
-	case c.Context().Err() != nil:
-		return nil, ErrorFrom(c.Context().Err())
-	case err != nil:
-		return nil, ErrInvalidRequest.With("", "the body could not be read").Because(err)
+		return tooLarge(limit)
+	case ended != nil:
+		return ErrorFrom(ended)
 	}
-	return body, nil
+	return ErrInvalidRequest.With("", "the body could not be read").Because(err)
+}
+
+func tooLarge(limit int64) error {
+	return ErrBodyTooLarge.With("", "the body is larger than %d bytes", limit)
 }
 
 // jsonDepth returns how deeply arrays and objects nest in body. It looks at

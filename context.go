@@ -27,11 +27,16 @@ type Context struct {
 }
 
 func newContext(w http.ResponseWriter, r *http.Request) *Context {
-	if t, ok := parseTraceparent(r.Header.Get("traceparent")); ok {
+	if t, ok := parseTraceparent(r.Header.Get("Traceparent")); ok {
 		r = r.WithContext(context.WithValue(r.Context(), traceKey{}, t))
 	}
-	tracked := &wroteWriter{ResponseWriter: w}
-	return &Context{Request: r, Writer: tracked, wrote: tracked}
+	var both struct { // of one life, and one piece of memory
+		Context
+		wroteWriter
+	}
+	both.wroteWriter.ResponseWriter = w
+	both.Context = Context{Request: r, Writer: &both.wroteWriter, wrote: &both.wroteWriter}
+	return &both.Context
 }
 
 // wroteWriter remembers whether the response has begun.

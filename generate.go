@@ -57,10 +57,13 @@ func (w *StreamWriter) cause(err error) error {
 // Refusals under load and deadlines, which can come by the thousand and which
 // the client learns of, are for those who look for them.
 func (w *StreamWriter) report(err error) {
+	if err == nil {
+		return
+	}
 	var p *PanicError
 	log := LoggerFrom(w.ctx)
 	switch status := ErrorFrom(err); {
-	case err == nil || status.Status < 500:
+	case status.Status < 500:
 	case errors.As(err, &p):
 		log.Error("haiku: model panicked",
 			slog.String("request", w.req.ID), slog.Any("panic", p.Value), slog.String("stack", string(p.Stack)))

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -74,7 +73,8 @@ type StreamWriter struct {
 	ring      *ring.Ring
 	served    atomic.Pointer[string]
 	headersMu sync.Mutex
-	headers   http.Header
+	headers   []string    // names and values in turns
+	begun     bool        // the response has its headers
 	vocab     *Vocabulary // set before the first push
 	usage     Usage       // set before the ring closes
 	recalled  recalled    // instead of ring, where the model had the answer
@@ -250,19 +250,32 @@ func (w *StreamWriter) SetModel(name string) { w.served.Store(&name) }
 // answer, such as where it came from. The Model calls it before its first push;
 // a response that has begun keeps the headers that it has.
 func (w *StreamWriter) SetHeader(name, value string) {
+	name = http.CanonicalHeaderKey(name)
 	w.headersMu.Lock()
 	defer w.headersMu.Unlock()
-	if w.headers == nil {
-		w.headers = make(http.Header)
+	if w.begun {
+		return
 	}
-	w.headers.Set(name, value)
+	for i := 0; i < len(w.headers); i += 2 {
+		if w.headers[i] == name {
+			w.headers[i+1] = value
+			return
+		}
+	}
+	if w.headers == nil {
+		w.headers = make([]string, 0, 4)
+	}
+	w.headers = append(w.headers, name, value)
 }
 
 // copyHeaders gives the headers set so far to a response.
 func (w *StreamWriter) copyHeaders(to http.Header) {
 	w.headersMu.Lock()
 	defer w.headersMu.Unlock()
-	maps.Copy(to, w.headers)
+	w.begun = true
+	for i := 0; i < len(w.headers); i += 2 {
+		to[w.headers[i]] = w.headers[i+1 : i+2 : i+2]
+	}
 }
 
 // SetUsage records what has been used so far. The Model calls it before it

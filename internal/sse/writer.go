@@ -48,13 +48,15 @@ type Writer struct {
 	loan *[]byte // from buffers, while Buf is its memory
 
 	rw          http.ResponseWriter
-	rc          *http.ResponseController
-	flush       func() error // found by Open once and for all
+	rc          http.ResponseController
+	flush       errorFlusher // found by Open once and for all
 	server      *http.Server // nil outside a server
 	contentType string
 	timeout     time.Duration // 0: no limit
 	armed       atomic.Bool   // the write deadline is at least three quarters of timeout away
-	aging       *time.Timer   // clears armed
+	armedAt     time.Time     // when the write deadline was set; zero: it is not
+	aging       *time.Timer   // clears armed; from the second flush on
+	values      [3]string     // of the headers set here
 	err         error         // the first failure; later flushes return it
 
 	claimed     bool // the server's deadlines are lifted
@@ -68,7 +70,7 @@ type Writer struct {
 func NewWriter(rw http.ResponseWriter, r *http.Request, o Options) *Writer {
 	w := &Writer{
 		rw:          rw,
-		rc:          http.NewResponseController(rw),
+		rc:          *http.NewResponseController(rw),
 		contentType: o.ContentType,
 		timeout:     o.WriteTimeout,
 		multiplexed: r.ProtoMajor >= 2,
@@ -88,18 +90,26 @@ func NewWriter(rw http.ResponseWriter, r *http.Request, o Options) *Writer {
 // through wrappers with an Unwrap method, as http.ResponseController does.
 func CanFlush(w http.ResponseWriter) bool { return flusher(w) != nil }
 
-// flusher returns the outermost flush of w and the writers it wraps, nil for
-// none.
-func flusher(w http.ResponseWriter) func() error {
+// errorFlusher is a writer that flushes and says how that went.
+type errorFlusher interface{ FlushError() error }
+
+// silentFlusher is one that does not say.
+type silentFlusher struct{ http.Flusher }
+
+func (f silentFlusher) FlushError() error {
+	f.Flush()
+	return nil
+}
+
+// flusher returns the outermost flusher among w and the writers it wraps, nil
+// for none.
+func flusher(w http.ResponseWriter) errorFlusher {
 	for {
 		switch t := w.(type) {
-		case interface{ FlushError() error }:
-			return t.FlushError
+		case errorFlusher:
+			return t
 		case http.Flusher:
-			return func() error {
-				t.Flush()
-				return nil
-			}
+			return silentFlusher{t}
 		case interface{ Unwrap() http.ResponseWriter }:
 			w = t.Unwrap()
 		default:
@@ -133,8 +143,8 @@ func (w *Writer) Open(status int) error {
 	w.Claim()
 	h := w.header()
 	h.Del("Content-Length")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no") // nginx and its kin pass events on at once
+	w.set(h, 1, "Cache-Control", "no-cache")
+	w.set(h, 2, "X-Accel-Buffering", "no") // nginx and its kin pass events on at once
 	w.opened, w.unsent = true, true
 	w.rw.WriteHeader(status)
 	return nil
@@ -153,7 +163,7 @@ func (w *Writer) Flush() error {
 		return w.err
 	}
 	w.unsent = false
-	return w.send(w.flush)
+	return w.send(w.flush.FlushError)
 }
 
 // Reply answers with Buf as the whole body. It must not follow Open.
@@ -214,8 +224,14 @@ func (w *Writer) header() http.Header {
 	for _, name := range [...]string{"Content-Encoding", "Transfer-Encoding", "Connection", "Keep-Alive"} {
 		h.Del(name)
 	}
-	h.Set("Content-Type", w.contentType)
+	w.set(h, 0, "Content-Type", w.contentType)
 	return h
+}
+
+// set sets a header by its canonical name. Its value lies in w, at i.
+func (w *Writer) set(h http.Header, i int, name, value string) {
+	w.values[i] = value
+	h[name] = w.values[i : i+1 : i+1]
 }
 
 // send writes Buf under a write deadline and then calls flush.
@@ -264,18 +280,24 @@ func (w *Writer) release() {
 
 // arm makes sure that the write deadline is at least three quarters of the
 // timeout away. Setting it anew for each token would cost more than the write,
-// and even looking at the clock can be felt, so a timer says when it is due.
+// and even looking at the clock can be felt, so a timer says when it is due. An
+// answer that leaves in one flush needs none.
 func (w *Writer) arm() {
 	if w.timeout == 0 || w.noDeadlines || w.armed.Load() {
 		return
 	}
-	w.setDeadline(w.rc.SetWriteDeadline, time.Now().Add(w.timeout))
-	if w.multiplexed { // disarm lifts it again
-		return
+	now := time.Now()
+	age := now.Sub(w.armedAt)
+	if first := w.armedAt.IsZero(); first || age >= w.timeout/4 {
+		w.setDeadline(w.rc.SetWriteDeadline, now.Add(w.timeout))
+		w.armedAt, age = now, 0
+		if first { // as each flush is on HTTP/2, where disarm lifts the deadline again
+			return
+		}
 	}
 	w.armed.Store(true)
 	if w.aging == nil {
-		w.aging = time.AfterFunc(w.timeout/4, func() { w.armed.Store(false) })
+		w.aging = time.AfterFunc(w.timeout/4-age, func() { w.armed.Store(false) })
 	} else {
 		w.aging.Reset(w.timeout / 4)
 	}
@@ -285,6 +307,7 @@ func (w *Writer) arm() {
 // stream when it passes. On HTTP/1 only a Write would notice it.
 func (w *Writer) disarm() {
 	if w.multiplexed && w.timeout > 0 {
+		w.armedAt = time.Time{}
 		w.setDeadline(w.rc.SetWriteDeadline, time.Time{})
 	}
 }
