@@ -217,15 +217,14 @@ func translate(messages []Message) ([]haiku.Message, error) {
 	list := make([]haiku.Message, len(messages))
 	for i := range messages {
 		m := &messages[i]
-		param := fmt.Sprintf("messages[%d]", i)
 		role, known := roles[m.Role]
 		if m.Role == "tool" || m.Role == "function" {
-			return nil, unsupported(param+".role", "messages of role %s are not supported", m.Role)
+			return nil, unsupported(paramOf(i, "role"), "messages of role %s are not supported", m.Role)
 		}
 		if !known {
-			return nil, invalid(param+".role", "the role must be system, developer, user or assistant")
+			return nil, invalid(paramOf(i, "role"), "the role must be system, developer, user or assistant")
 		}
-		text, err := m.text(param)
+		text, err := m.text(i)
 		if err != nil {
 			return nil, err
 		}
@@ -234,30 +233,33 @@ func translate(messages []Message) ([]haiku.Message, error) {
 	return list, nil
 }
 
-// text joins the text parts by line breaks.
-func (m *Message) text(param string) (string, error) {
-	if err := refuse(feature{param + ".tool_calls", m.ToolCalls}, feature{param + ".function_call", m.FunctionCall},
-		feature{param + ".audio", m.Audio}); err != nil {
-		return "", err
+// paramOf names a field of message i.
+func paramOf(i int, field string) string { return fmt.Sprintf("messages[%d].%s", i, field) }
+
+// text joins the text parts of message i by line breaks.
+func (m *Message) text(i int) (string, error) {
+	for _, f := range [...]feature{{"tool_calls", m.ToolCalls}, {"function_call", m.FunctionCall}, {"audio", m.Audio}} {
+		if given(f.value) {
+			return "", refuse(feature{paramOf(i, f.param), f.value})
+		}
 	}
 	c := &m.Content
 	if c.missing {
-		return "", invalid(param+".content", "a message needs a content: a string or an array of parts")
+		return "", invalid(paramOf(i, "content"), "a message needs a content: a string or an array of parts")
 	}
 	if c.Parts == nil {
 		return c.Text, nil
 	}
 	if len(c.Parts) == 0 {
-		return "", invalid(param+".content", "the content has no parts")
+		return "", invalid(paramOf(i, "content"), "the content has no parts")
 	}
 	texts := make([]string, len(c.Parts))
 	for j, p := range c.Parts {
-		part := fmt.Sprintf("%s.content[%d]", param, j)
 		if p.Type != "text" {
-			return "", unsupported(part+".type", "content parts other than text are not supported")
+			return "", unsupported(paramOf(i, fmt.Sprintf("content[%d].type", j)), "content parts other than text are not supported")
 		}
 		if p.Text == nil {
-			return "", invalid(part+".text", "a text part needs a text")
+			return "", invalid(paramOf(i, fmt.Sprintf("content[%d].text", j)), "a text part needs a text")
 		}
 		texts[j] = *p.Text
 	}

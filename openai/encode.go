@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -16,7 +17,8 @@ import (
 func newID(prefix string) string {
 	var b [12]byte
 	rand.Read(b[:]) // never fails: it aborts the program when the system has no randomness
-	return prefix + hex.EncodeToString(b[:])
+	var room [64]byte
+	return string(hex.AppendEncode(append(room[:0], prefix...), b[:]))
 }
 
 // dialect is where the two kinds of completion differ on the wire.
@@ -79,25 +81,35 @@ func (e *encoder) Begin(dst []byte, h haiku.Head) []byte {
 	if h.Model != "" {
 		e.model = h.Model
 	}
-	object := e.wholeObject
+	object, head := e.wholeObject, make([]byte, 0, usualHead)
 	if e.stream {
 		object = e.chunkObject
-		e.head = append(e.head, "data: "...)
+		head = append(head, "data: "...)
 	}
-	e.head = append(e.head, `{"id":`...)
-	e.head = appendJSON(e.head, h.ID)
-	e.head = append(e.head, `,"object":"`+object+`","created":`...)
-	e.head = strconv.AppendInt(e.head, e.created, 10)
-	e.head = append(e.head, `,"model":`...)
-	e.head = appendJSON(e.head, e.model)
-	e.head = append(e.head, `,"choices":[`...)
-	e.tail = e.endChunk(append(e.tail, e.deltaShut+`,"logprobs":null`...), "null")
+	head = append(head, `{"id":`...)
+	head = appendJSON(head, h.ID)
+	head = append(head, `,"object":"`...)
+	head = append(head, object...)
+	head = append(head, `","created":`...)
+	head = strconv.AppendInt(head, e.created, 10)
+	head = append(head, `,"model":`...)
+	head = appendJSON(head, e.model)
+	head = append(head, `,"choices":[`...)
+	tail := append(head[len(head):], e.deltaShut...)
+	tail = e.endChunk(append(tail, `,"logprobs":null`...), "null")
+	e.head, e.tail = head[:len(head):len(head)], tail[:len(tail):len(tail)]
 	return dst
 }
+
+// usualHead is room for the head and the tail of a chunk with the usual names.
+const usualHead = 320
 
 // appendJSON appends s as a JSON string. What is not UTF-8 is replaced, and
 // what ends a line for some readers is escaped.
 func appendJSON(dst []byte, s string) []byte {
+	if longer, err := jsontext.AppendQuote(dst, s); err == nil && !strings.Contains(s, "\u2028") && !strings.Contains(s, "\u2029") {
+		return longer
+	}
 	b, err := json.Marshal(s, jsontext.AllowInvalidUTF8(true), jsontext.EscapeForJS(true))
 	if err != nil { // a string, and all of them accepted
 		return append(dst, `""`...)
@@ -144,7 +156,8 @@ func (e *encoder) Token(dst []byte, d *haiku.Delta) []byte {
 // beginChoice prepares a choice's text chunks and says whose turn it is.
 func (e *encoder) beginChoice(dst []byte, choice int) []byte {
 	st := &e.choices[choice]
-	st.begun = append(e.chunkHead(nil, choice), e.deltaOpen...)
+	st.begun = e.chunkHead(make([]byte, 0, len(e.head)+len(e.deltaOpen)+16), choice)
+	st.begun = append(st.begun, e.deltaOpen...)
 	if !e.role {
 		return dst
 	}

@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	strict "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/intelliparadigm/haiku"
 )
@@ -136,4 +139,15 @@ func TestEachAnswerHasItsOwnID(t *testing.T) {
 		require.False(t, seen[req.ID])
 		seen[req.ID] = true
 	}
+}
+
+// Whatever a name consists of, it is what the strict encoder would write.
+func TestNamesAreWrittenAsTheStrictEncoderDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"a\u2028b", "\u2029", "\xff", "<&>", "\"\\\n"}),
+			rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "name")
+		want, err := strict.Marshal(s, jsontext.AllowInvalidUTF8(true), jsontext.EscapeForJS(true))
+		require.NoError(t, err)
+		require.Equal(t, "x"+string(want), string(appendJSON([]byte("x"), s)))
+	})
 }

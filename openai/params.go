@@ -179,6 +179,9 @@ func (p *Params) applySampling(s *haiku.Sampling) error {
 }
 
 func (p *Params) applyBias(s *haiku.Sampling) error {
+	if len(p.LogitBias) == 0 {
+		return nil
+	}
 	if len(p.LogitBias) > maxBiases {
 		return invalid("logit_bias", "at most %d tokens may have a bias", maxBiases)
 	}
