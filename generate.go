@@ -91,11 +91,14 @@ func (w *StreamWriter) halt(cause error) {
 	}
 }
 
-// follow ends the generation when ctx does, which matters where the stream was
-// made from another context. The returned function ends that and waits for it.
+// follow ends the generation when ctx does, where the stream was made from
+// another context. The returned function ends that and waits for it.
 func (w *StreamWriter) follow(ctx context.Context) (unfollow func()) {
 	if w.ring == nil {
 		w.recalled.reader = ctx
+		return func() {}
+	}
+	if ctx.Done() == w.parent {
 		return func() {}
 	}
 	ended := make(chan struct{})

@@ -65,6 +65,7 @@ type StreamWriter struct {
 	req    *Request
 	model  Model
 	ctx    context.Context
+	parent <-chan struct{} // closed when the context ends that ctx is made from
 	cancel context.CancelCauseFunc
 	opts   StreamOptions
 
@@ -171,6 +172,7 @@ func (w *StreamWriter) start() error {
 	if err := w.prepare(); err != nil {
 		return err
 	}
+	w.parent = w.ctx.Done()
 	w.ctx, w.cancel = context.WithCancelCause(w.ctx)
 	w.done = make(chan struct{})
 	go w.generate()
