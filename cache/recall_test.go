@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -62,7 +63,35 @@ func TestOnlyWhatIsHereIsRecalled(t *testing.T) {
 	paced := Through(m, c.tiers, Policy{Pace: time.Second})
 	defer paced.Close()
 	require.False(t, recall(paced, Control{}))
-	require.Equal(t, Stats{Hits: 1, Misses: 1, Writes: 1}, c.tiers.Stats())
+	seen := c.tiers.Stats()
+	seen.Bytes = 0
+	require.Equal(t, Stats{Hits: 1, Misses: 1, Writes: 1}, seen)
 	c.tiers.Invalidate(t.Context(), "model:")
 	require.False(t, recall(c, Control{}))
+}
+
+// A route that has yet to be decided is Generate's affair: deciding may be slow.
+func TestWhatARouteLeadsToIsRecalledOnceTheRouteIsKnown(t *testing.T) {
+	decided := 0
+	table := Table{Version: "1", Decide: func(context.Context, *haiku.Request) (Route, error) {
+		decided++
+		return Route{Model: "other"}, nil
+	}}
+	routes := NewRoutes(table)
+	c := Through(&model{}, tiers(t, Options{}), Policy{Routes: routes})
+	defer c.Close()
+	recall := func() bool {
+		_, ok := c.Recall(t.Context(), haiku.NewStream(t.Context(), c, ask("old pond")), ask("old pond"))
+		return ok
+	}
+	require.False(t, recall())
+	require.Zero(t, decided)
+	_, err := haiku.NewStream(t.Context(), c, ask("old pond")).Text()
+	require.NoError(t, err)
+	require.True(t, recall())
+	require.Equal(t, int64(1), c.tiers.Stats().Routed)
+	require.Equal(t, 1, decided)
+	table.Version = "2"
+	routes.Set(table)
+	require.False(t, recall())
 }
