@@ -32,6 +32,7 @@ func (b *Budget) new(shadow float64) *likeness.Budget {
 // that is computed in its place.
 type doubt struct {
 	answer     *Answer
+	key        Key             // of its question
 	trust      *likeness.Entry // nil without a budget
 	similarity float64
 }
@@ -39,7 +40,7 @@ type doubt struct {
 // doubts reports whether a hit is to be verified in place of served.
 func (s *meanings) doubts(near *nearby) bool {
 	if s.budget != nil {
-		return s.budget.Decide(near.trust, near.id, near.similarity) == likeness.Explore
+		return s.budget.Decide(near.record.trust, near.id, near.similarity) == likeness.Explore
 	}
 	return s.Shadow > 0 && rand.Float64() < s.Shadow
 }
@@ -50,10 +51,9 @@ func (t *Tiers) judge(d *doubt, computed *Answer) (same bool) {
 	if d == nil {
 		return false
 	}
-	if judge := t.meanings.SameAnswer; judge != nil {
-		same = judge(d.answer, computed)
-	} else {
-		same, _ = likeness.Same(likeness.Of(d.answer.text()), likeness.Of(computed.text()))
+	same, ok := t.meanings.sameAnswer(d.answer, computed)
+	if !ok {
+		return false
 	}
 	t.stats.verified.Add(1)
 	if !same {
@@ -63,4 +63,19 @@ func (t *Tiers) judge(d *doubt, computed *Answer) (same bool) {
 		t.meanings.budget.Observe(d.trust, d.similarity, same)
 	}
 	return same
+}
+
+// sameAnswer compares two answers. A judge that panics has not judged: the answer
+// that it was asked about is whole, and somebody's.
+func (s *meanings) sameAnswer(kept, computed *Answer) (same, ok bool) {
+	defer func() {
+		if recover() != nil {
+			same, ok = false, false
+		}
+	}()
+	if s.SameAnswer != nil {
+		return s.SameAnswer(kept, computed), true
+	}
+	same, _ = likeness.Same(likeness.Of(kept.text()), likeness.Of(computed.text()))
+	return same, true
 }

@@ -56,6 +56,9 @@ func near(topic int, random *rand.Rand) []float32 {
 // TestABudgetLearnsWhichAnswersMayBeServed asks new questions all the time, near
 // answers that are right for them and near others that never are.
 func TestABudgetLearnsWhichAnswersMayBeServed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine and many questions")
+	}
 	const asks = 12000
 	random := rand.New(rand.NewPCG(1, 2))
 	embedder, runs := fixed{}, 0

@@ -2,6 +2,10 @@ package cache
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -12,17 +16,25 @@ import (
 func (c *Cached) compute(ctx context.Context, w *haiku.StreamWriter, a *asked) error {
 	group := a.key
 	if a.control.NoCache || a.control.NoStore { // what others began is not what is asked for
-		group = KeyOf(a.req, a.control.Namespace+"\x00alone\x00"+a.req.ID)
+		group = Key{}
+		binary.LittleEndian.PutUint64(group[:], c.alone.Add(1)) // no hash is so short
 	}
-	f, first := c.flights.join(ctx, group, func(ctx context.Context, f *flight) { c.fly(ctx, f, a) })
+	a.req = own(a.req) // the flight may outlast this request
+	a.tags = c.tags(a.req)
+	f, first := c.flights.join(ctx, group, c.tiers.mark(a.tags), c.tiers.current, func(ctx context.Context, f *flight) { c.fly(ctx, f, a) })
+	n := 0
 	defer func() { // whoever leaves last learns what has been used for nothing
 		c.flights.leave(group, f)
-		w.SetUsage(f.usage())
+		used := f.usage()
+		if used == (haiku.Usage{}) { // others ride on
+			used.CompletionTokens = n
+		}
+		w.SetUsage(used)
 	}()
 	if !first {
 		c.tiers.stats.shared.Add(1)
 	}
-	for n := 0; ; {
+	for {
 		tokens, news, done, err := f.after(n)
 		for i := range tokens {
 			if n == 0 && i == 0 {
@@ -31,8 +43,8 @@ func (c *Cached) compute(ctx context.Context, w *haiku.StreamWriter, a *asked) e
 			if err := push(ctx, w, &tokens[i]); err != nil {
 				return err
 			}
+			n++
 		}
-		n += len(tokens)
 		switch {
 		case len(tokens) > 0:
 		case done:
@@ -49,7 +61,17 @@ func (c *Cached) compute(ctx context.Context, w *haiku.StreamWriter, a *asked) e
 
 // fly computes an answer for all who ride, and keeps it if it is fit.
 func (c *Cached) fly(ctx context.Context, f *flight, a *asked) {
-	mark := c.mark(ctx, a.req)
+	ended := errors.New("cache: the computation ended its own goroutine")
+	defer func() { // of what the host has hooked in
+		if v := recover(); v != nil {
+			ended = &haiku.PanicError{Value: v, Stack: debug.Stack()}
+		}
+		f.finish(ended)
+	}()
+	if a.meaning == nil && !a.unlike {
+		a.meaning, _ = c.tiers.Meaning(ctx, a.req, a.control.Namespace)
+	}
+	mark := c.tiers.Mark(ctx, a.tags...)
 	stream := haiku.NewStream(ctx, c.inner, a.req)
 	var failed error
 	for tok, err := range stream.Tokens() {
@@ -63,9 +85,11 @@ func (c *Cached) fly(ctx context.Context, f *flight, a *asked) {
 	f.end(stream.Model(), stream.Usage())
 	fit := failed == nil && !a.control.NoStore && c.fit(&f.answer)
 	var write Write
-	ttl := c.life(a.control.TTL)
+	ttl := c.life(a.control)
 	if fit {
-		write = c.write(a, new(f.answer), mark)
+		kept := f.answer
+		kept.Tokens = slices.Clone(kept.Tokens) // what append has taken ahead is not kept
+		write = c.write(a, &kept, mark)
 		fit = c.tiers.set(write, ttl) == nil // what is dropped is counted there
 	}
 	f.finish(failed)
@@ -78,10 +102,10 @@ func (c *Cached) fly(ctx context.Context, f *flight, a *asked) {
 // which meaning and by which route, unless the tiers know those already.
 func (c *Cached) write(a *asked, answer *Answer, mark Mark) Write {
 	w := Write{Key: a.key, Answer: answer, Mark: mark}
-	if !c.tiers.judge(a.doubt, answer) {
+	if !c.tiers.judge(a.doubt, answer) || a.doubt.key == a.key {
 		w.Meaning = a.meaning
 	}
-	if a.route.fresh != nil && !c.tiers.knows(a.route.prompt) { // one more would take that one's place, and its answer with it
+	if c.keeps(a) {
 		w.Prompt, w.Route = a.route.prompt, a.route.fresh
 	}
 	return w
@@ -89,19 +113,41 @@ func (c *Cached) write(a *asked, answer *Answer, mark Mark) Write {
 
 // keepRoute keeps a route that was decided for a request whose answer is not.
 func (c *Cached) keepRoute(ctx context.Context, a *asked) {
-	if a.route.fresh == nil || a.control.NoStore || c.tiers.knows(a.route.prompt) {
+	if a.control.NoStore || !c.keeps(a) {
 		return
 	}
-	_ = c.tiers.SetAll(ctx, Write{Prompt: a.route.prompt, Route: a.route.fresh, Mark: c.mark(ctx, a.req)}) // what is dropped is counted
+	mark := c.tiers.Mark(ctx, c.tags(a.req)...)
+	_ = c.tiers.SetAll(ctx, Write{Prompt: a.route.prompt, Route: a.route.fresh, Mark: mark}) // what is dropped is counted
 }
 
-// mark notes what an answer to req depends on.
-func (c *Cached) mark(ctx context.Context, req *haiku.Request) Mark {
+// keeps reports whether a route was decided that belongs into the tier: not one
+// that is outdated, nor one more, which would take that one's place and its answer
+// with it.
+func (c *Cached) keeps(a *asked) bool {
+	return a.route.fresh != nil && a.route.decided == c.tiers.generation() && !c.tiers.knows(a.route.prompt)
+}
+
+// tags are what an answer to req depends on.
+func (c *Cached) tags(req *haiku.Request) []string {
 	tags := []string{"tenant:" + req.Tenant, "model:" + req.Model}
 	if c.policy.Tags != nil {
 		tags = append(tags, c.policy.Tags(req)...)
 	}
-	return c.tiers.Mark(ctx, tags...)
+	return tags
+}
+
+// own is a copy of a request that shares nothing with it.
+func own(req *haiku.Request) *haiku.Request {
+	r := *req
+	r.Messages, r.PromptTokens, r.Stop = slices.Clone(r.Messages), slices.Clone(r.PromptTokens), slices.Clone(r.Stop)
+	r.Sampling.LogitBias, r.Sampling.Mask = maps.Clone(r.Sampling.LogitBias), slices.Clone(r.Sampling.Mask)
+	if r.Sampling.Seed != nil {
+		r.Sampling.Seed = new(*r.Sampling.Seed)
+	}
+	if r.AdapterScale != nil {
+		r.AdapterScale = new(*r.AdapterScale)
+	}
+	return &r
 }
 
 // fit reports whether a complete answer may be kept.
@@ -116,15 +162,18 @@ func (c *Cached) fit(a *Answer) bool {
 // life is how long an answer is kept. Jitter of the end would have some go before
 // those who ask at intervals of about that time come back; what is refreshed
 // spreads by that.
-func (c *Cached) life(ttl time.Duration) time.Duration {
-	switch {
-	case c.policy.Refresh < 0:
-		return c.tiers.life(ttl)
-	case ttl > 0:
-		return ttl
-	default:
-		return c.tiers.opts.TTL
+func (c *Cached) life(control Control) time.Duration {
+	ttl := control.TTL
+	if ttl <= 0 {
+		ttl = c.tiers.opts.TTL
 	}
+	if control.most > 0 {
+		ttl = min(ttl, control.most)
+	}
+	if c.policy.Refresh < 0 {
+		return c.tiers.life(ttl)
+	}
+	return ttl
 }
 
 // due reports whether it is time to compute an answer anew: the end of its life is
@@ -142,36 +191,35 @@ func (c *Cached) renew(ctx context.Context, h hit, a *asked) {
 	if !c.due(h) || a.control.NoStore {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || !r.renewing.CompareAndSwap(false, true) {
-		return
-	}
-	c.refresh.Add(1)
-	ctx = context.WithoutCancel(ctx)
-	again, own := *a, *a.req
-	again.req, again.key = &own, r.key
+	again := *a
+	again.req, again.key, again.doubt = own(a.req), r.key, nil
 	if h.text != "" { // all but the question is the same
-		own.Messages = slices.Clone(own.Messages)
-		own.Messages[len(own.Messages)-1].Content = h.text
+		again.req.Messages[len(again.req.Messages)-1].Content = h.text
 		again.meaning = nil
 	}
-	go func() {
-		defer c.refresh.Done()
-		f, _ := c.flights.join(ctx, again.key, func(ctx context.Context, f *flight) {
-			if again.meaning == nil {
-				again.meaning, _ = c.tiers.Meaning(ctx, again.req, again.control.Namespace)
-			}
-			c.fly(ctx, f, &again)
-		})
-		select {
-		case <-f.over:
-		case <-c.ctx.Done():
-		}
-		c.flights.leave(again.key, f)
+	again.tags = c.tags(again.req)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed && r.renewing.CompareAndSwap(false, true) {
+		c.refresh.Go(func() { c.refreshed(context.WithoutCancel(ctx), r, &again) })
+	}
+}
+
+// refreshed computes an answer anew, at most until the old one is served no more:
+// from then on those who ask see to it.
+func (c *Cached) refreshed(ctx context.Context, r *Record, a *asked) {
+	f, _ := c.flights.join(ctx, a.key, c.tiers.mark(a.tags), c.tiers.current, func(ctx context.Context, f *flight) { c.fly(ctx, f, a) })
+	end := time.NewTimer(time.Until(r.ends))
+	defer end.Stop()
+	select {
+	case <-f.over:
+	case <-c.ctx.Done():
+	case <-end.C:
+	}
+	c.flights.leave(a.key, f)
+	if f.succeeded() {
 		c.tiers.stats.refreshed.Add(1)
-		if !f.succeeded() {
-			r.renewing.Store(false) // the next request tries again
-		}
-	}()
+	} else {
+		r.renewing.Store(false) // the next request tries again
+	}
 }

@@ -25,6 +25,8 @@ type Control struct {
 	// Random allows answers that were drawn at random, without a seed: whoever
 	// asks again gets the same one.
 	Random bool
+
+	most time.Duration // the longest life that the client wants; 0 is any
 }
 
 type controlKey struct{}
@@ -90,8 +92,8 @@ func (c Control) asked(h http.Header) (Control, error) {
 		}
 		if ttl == 0 {
 			c.NoStore = true
-		} else if c.TTL == 0 || ttl < c.TTL {
-			c.TTL = ttl
+		} else {
+			c.most = ttl
 		}
 	}
 	if space := h.Get("x-haiku-cache-namespace"); space != "" {

@@ -151,6 +151,9 @@ func TestReadsSeeTheirOwnWrites(t *testing.T) {
 
 // TestTheHeapStaysWithinTheBytes writes many times what may be held.
 func TestTheHeapStaysWithinTheBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine and many bytes")
+	}
 	const budget = 32 << 20
 	heap := func() int64 {
 		var m runtime.MemStats

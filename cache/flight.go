@@ -21,6 +21,7 @@ type flights struct {
 type flight struct {
 	cancel context.CancelFunc
 	over   chan struct{} // closed when its goroutine has ended
+	tags   []tag         // what the answer depends on, at the versions it began under
 
 	mu     sync.Mutex
 	riders int           // guarded by flights.mu
@@ -30,17 +31,18 @@ type flight struct {
 	err    error
 }
 
-// join returns the flight for key, and begins one if there is none: run
-// computes, and returns when it is over. The caller rides until it calls leave.
-func (g *flights) join(ctx context.Context, key Key, run func(context.Context, *flight)) (f *flight, first bool) {
+// join returns the flight for key, and begins one if there is none, or none whose
+// tags are current: run computes, and returns when it is over. The caller rides
+// until it calls leave.
+func (g *flights) join(ctx context.Context, key Key, tags []tag, current func([]tag) bool, run func(context.Context, *flight)) (f *flight, first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if f := g.all[key]; f != nil {
+	if f := g.all[key]; f != nil && current(f.tags) {
 		f.riders++
 		return f, false
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	f = &flight{cancel: cancel, over: make(chan struct{}), news: make(chan struct{}), riders: 1}
+	f = &flight{cancel: cancel, over: make(chan struct{}), news: make(chan struct{}), riders: 1, tags: tags}
 	if g.all == nil {
 		g.all = make(map[Key]*flight)
 	}
@@ -48,8 +50,8 @@ func (g *flights) join(ctx context.Context, key Key, run func(context.Context, *
 	go func() {
 		defer close(f.over)
 		defer cancel()
+		defer g.land(key, f)
 		run(ctx, f)
-		g.land(key, f)
 	}()
 	return f, true
 }
@@ -86,10 +88,13 @@ func (f *flight) add(tok haiku.Token) {
 	f.tell()
 }
 
-// finish makes the end known.
+// finish makes the end known; the first one counts.
 func (f *flight) finish(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.done {
+		return
+	}
 	f.done, f.err = true, err
 	f.tell()
 }

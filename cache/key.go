@@ -28,12 +28,17 @@ func KeyOf(req *haiku.Request, namespace string) Key {
 		d.text(m.Name)
 		d.text(m.Content)
 	}
+	d.continued(req)
+	return d.sum()
+}
+
+// continued writes a prompt that is no conversation.
+func (d *digest) continued(req *haiku.Request) {
 	d.text(req.Prompt)
 	d.count(len(req.PromptTokens))
 	for _, id := range req.PromptTokens {
 		d.number(uint64(uint32(id)))
 	}
-	return d.sum()
 }
 
 // partitionOf is the key of everything but the question, which is what the last
@@ -48,12 +53,16 @@ func partitionOf(req *haiku.Request, namespace, embedder string, dimensions int)
 	d.text(embedder)
 	d.count(dimensions)
 	d.partition(req, namespace)
-	d.count(len(req.Messages))
-	for _, m := range req.Messages[:max(len(req.Messages)-1, 0)] {
+	last := len(req.Messages) - 1
+	d.count(last)
+	for i, m := range req.Messages {
 		d.text(string(m.Role))
 		d.text(m.Name)
-		d.text(m.Content)
+		if i < last {
+			d.text(m.Content)
+		}
 	}
+	d.continued(req)
 	return d.sum()
 }
 

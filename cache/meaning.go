@@ -59,6 +59,7 @@ type meanings struct {
 	order      []place // in which entries came, from head on
 	head       int
 	last       uint64 // id given
+	swept      uint64 // the id that was the last when the dead were taken out
 	budget     *likeness.Budget
 }
 
@@ -132,27 +133,11 @@ func (t *Tiers) similar(ctx context.Context, m *Meaning) (hit, *doubt) {
 	if t.meanings == nil || m == nil {
 		return hit{}, nil
 	}
-	h, d := t.pass(m, t.nearest(m))
+	h, d := t.pass(m, t.meanings.near(m, t.usable))
 	if h.Answer == nil && d == nil && t.fetchNear(ctx, m) {
-		h, d = t.pass(m, t.nearest(m))
+		h, d = t.pass(m, t.meanings.near(m, t.usable))
 	}
 	return h, d
-}
-
-// nearest returns the usable records of the questions nearest to m, in order.
-func (t *Tiers) nearest(m *Meaning) []nearby {
-	for {
-		found, dead := t.meanings.near(m), 0
-		for _, near := range found {
-			if !t.usable(near.record) {
-				near.record.hide() // for good, so that it stands before no other any more
-				dead++
-			}
-		}
-		if dead == 0 {
-			return found
-		}
-	}
 }
 
 // pass returns the first of what was found that the gate lets pass, to be served
@@ -173,7 +158,7 @@ func (t *Tiers) pass(m *Meaning, found []nearby) (hit, *doubt) {
 			continue
 		}
 		if t.meanings.doubts(near) {
-			return hit{}, &doubt{h.Answer, near.trust, near.similarity}
+			return hit{}, &doubt{h.Answer, near.record.key, near.record.trust, near.similarity}
 		}
 		h.text = near.text
 		return h, nil
@@ -209,8 +194,8 @@ type nearby struct {
 	similarity float64
 }
 
-// near returns what is similar enough, the most similar first.
-func (s *meanings) near(m *Meaning) []nearby {
+// near returns what is usable and similar enough, the most similar first.
+func (s *meanings) near(m *Meaning, usable func(*Record) bool) []nearby {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.partitions[m.Partition]
@@ -218,7 +203,7 @@ func (s *meanings) near(m *Meaning) []nearby {
 		return nil
 	}
 	var found []nearby
-	for _, match := range p.search(m.Vector) {
+	for _, match := range p.search(m.Vector, usable) {
 		if float64(match.Similarity) >= s.Threshold {
 			found = append(found, nearby{p.kept[match.ID], match.ID, float64(match.Similarity)})
 		}

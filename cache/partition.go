@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/intelliparadigm/haiku/internal/likeness"
 	"github.com/intelliparadigm/haiku/internal/vectors"
@@ -25,7 +26,6 @@ type meant struct {
 	text   string
 	states likeness.Features // what the text states
 	vector []float32         // of length one; nil where an index has it
-	trust  *likeness.Entry   // what the budget has learned of it; nil without one
 }
 
 type place struct {
@@ -33,10 +33,10 @@ type place struct {
 	id        uint64
 }
 
-// search returns the nearest questions whose records are visible.
-func (p *partition) search(query []float32) []vectors.Match {
+// search returns the nearest questions whose records are usable.
+func (p *partition) search(query []float32, usable func(*Record) bool) []vectors.Match {
 	if p.index != nil {
-		matches, err := p.index.Search(nil, query, nearest, func(id uint64) bool { return p.kept[id].record.state.Load() == visible })
+		matches, err := p.index.Search(nil, query, nearest, func(id uint64) bool { return usable(p.kept[id].record) })
 		if err != nil {
 			return nil
 		}
@@ -45,7 +45,7 @@ func (p *partition) search(query []float32) []vectors.Match {
 	query = unitOf(query)
 	var matches []vectors.Match
 	for id, kept := range p.kept {
-		if kept.record.state.Load() == visible && len(query) == len(kept.vector) && query != nil {
+		if query != nil && len(query) == len(kept.vector) && usable(kept.record) {
 			matches = append(matches, vectors.Match{ID: id, Similarity: dot(query, kept.vector)})
 		}
 	}
@@ -84,8 +84,8 @@ func (s *meanings) add(m *Meaning, r *Record) bool {
 	if s.Gate == nil {
 		kept.states = likeness.Of(m.Text)
 	}
-	if s.budget != nil {
-		kept.trust = new(likeness.Entry)
+	if s.budget != nil && r.trust == nil {
+		r.trust = new(likeness.Entry)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,6 +93,9 @@ func (s *meanings) add(m *Meaning, r *Record) bool {
 	if p == nil {
 		p = &partition{kept: make(map[uint64]meant)}
 		s.partitions[m.Partition] = p
+	}
+	if len(s.order)-s.head >= s.MaxEntries && s.last-s.swept >= uint64(s.MaxEntries/16) {
+		s.sweep()
 	}
 	for len(s.order)-s.head >= s.MaxEntries {
 		s.evict()
@@ -142,6 +145,21 @@ func (s *meanings) newIndex(dim int) (vectors.Index, error) {
 	return vectors.NewFlat(dim, s.MaxEntries)
 }
 
+// sweep takes out the entries that are of no use any more: replaced, expired, or
+// gone from another tier.
+func (s *meanings) sweep() {
+	now := time.Now()
+	s.swept = s.last
+	s.order = slices.DeleteFunc(s.order[s.head:], func(at place) bool {
+		dead := !s.partitions[at.partition].kept[at.id].record.alive(now)
+		if dead {
+			s.drop(at)
+		}
+		return dead
+	})
+	s.head = 0
+}
+
 // evict drops the oldest entry, from all tiers.
 func (s *meanings) evict() {
 	oldest := s.order[s.head]
@@ -150,13 +168,17 @@ func (s *meanings) evict() {
 		s.order = append(s.order[:0], s.order[s.head:]...)
 		s.head = 0
 	}
-	p := s.partitions[oldest.partition]
-	p.kept[oldest.id].record.Hide()
+	s.partitions[oldest.partition].kept[oldest.id].record.Hide()
+	s.drop(oldest)
+}
+
+func (s *meanings) drop(at place) {
+	p := s.partitions[at.partition]
 	if p.index != nil {
-		p.index.Remove(oldest.id)
+		p.index.Remove(at.id)
 	}
-	delete(p.kept, oldest.id)
-	s.tidy(oldest.partition, p)
+	delete(p.kept, at.id)
+	s.tidy(at.partition, p)
 }
 
 func (s *meanings) tidy(key Key, p *partition) {

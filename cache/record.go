@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/internal/likeness"
 )
 
 // Answer is a whole answer, as it came and as it is replayed.
@@ -67,15 +68,11 @@ type Record struct {
 	ends     time.Time // of the entry's whole life, also in the shared level
 	tags     []tag
 	state    atomic.Uint32
-	draw     float64       // in [0,1), when among others it is computed anew
-	renewing atomic.Bool   // an answer is being computed that will take its place
-	evicted  *atomic.Int64 // counts the records that had to go before their time
-}
-
-// tag is what a record depends on, at the version it was written under.
-type tag struct {
-	name    string
-	version uint64
+	trust    *likeness.Entry // what the budget has learned of it; nil without one
+	foreign  bool            // fetched from the shared level
+	draw     float64         // in [0,1), when among others it is computed anew
+	renewing atomic.Bool     // an answer is being computed that will take its place
+	evicted  *atomic.Int64   // counts the records that had to go before their time
 }
 
 // The states of a record. It moves from staged to visible, and from both to

@@ -73,9 +73,10 @@ func (r *Routes) Set(t Table) { r.table.Store(&t) }
 
 // routed is a request with the route that it takes.
 type routed struct {
-	req    *haiku.Request
-	prompt Key    // of its kind
-	fresh  *Route // decided just now, and not in the tier yet; nil else
+	req     *haiku.Request
+	prompt  Key    // of its kind
+	fresh   *Route // decided just now, and not in the tier yet; nil else
+	decided uint64 // after how many invalidations that was
 }
 
 // route finds how a request is answered. What decides anew is told by fresh: it
@@ -93,12 +94,13 @@ func (c *Cached) route(ctx context.Context, req *haiku.Request, control Control)
 		}
 	}
 	c.tiers.stats.decided.Add(1)
+	decided := c.tiers.generation()
 	route, err := table.Decide(ctx, req)
 	if err != nil {
 		return routed{}, fmt.Errorf("cache: route a request: %w", err)
 	}
 	route.Version = table.Version
-	return routed{req: route.Apply(req), prompt: prompt, fresh: &route}, nil
+	return routed{req: route.Apply(req), prompt: prompt, fresh: &route, decided: decided}, nil
 }
 
 // promptKey is where the route of a request's kind is found.

@@ -82,19 +82,23 @@ func (t *Tiers) fetch(ctx context.Context, key Key) (hit, bool) {
 	if t.opts.Shared == nil {
 		return hit{}, false
 	}
+	seen := t.generation()
 	p := unpackAnswer(t.opts.Shared.Get(ctx, answerKey(key))[0])
 	if p == nil {
 		return hit{}, false
 	}
-	return t.adopt(key, p), true
+	return t.adopt(key, p, seen), true
 }
 
-// adopt keeps here what another process has written. If a tier does not take it,
-// the next request asks again.
-func (t *Tiers) adopt(key Key, p *packed) hit {
-	r, ttl := t.fetched(p.Expires, p.Tags)
+// adopt keeps here what another process has written, unless something was
+// invalidated since it was asked for. If it is not kept, the next request asks
+// again.
+func (t *Tiers) adopt(key Key, p *packed, seen uint64) hit {
 	answer := p.answer()
-	t.place(&Write{Key: key, Answer: answer, Meaning: p.Meaning.meaning()}, r, ttl)
+	r, ttl, ok := t.fetched(p.Expires, p.Tags, seen)
+	if ok {
+		t.place(&Write{Key: key, Answer: answer, Meaning: p.Meaning.meaning()}, r, ttl)
+	}
 	return hit{Answer: answer, record: r}
 }
 
@@ -103,12 +107,14 @@ func (t *Tiers) fetchRoute(ctx context.Context, prompt Key) (*Route, bool) {
 	if t.opts.Shared == nil {
 		return nil, false
 	}
+	seen := t.generation()
 	p := unpackRoute(t.opts.Shared.Get(ctx, routeKey(prompt))[0])
 	if p == nil {
 		return nil, false
 	}
-	r, ttl := t.fetched(p.Expires, p.Tags)
-	t.place(&Write{Prompt: prompt, Route: p.Route}, r, ttl)
+	if r, ttl, ok := t.fetched(p.Expires, p.Tags, seen); ok {
+		t.place(&Write{Prompt: prompt, Route: p.Route}, r, ttl)
+	}
 	return p.Route, true
 }
 
@@ -119,6 +125,7 @@ func (t *Tiers) fetchNear(ctx context.Context, m *Meaning) bool {
 	if t.opts.Shared == nil {
 		return false
 	}
+	seen := t.generation()
 	var keys []Key
 	var names []string
 	for _, value := range t.opts.Shared.GetEach(ctx, bucketKeys(m)...) {
@@ -139,7 +146,7 @@ func (t *Tiers) fetchNear(ctx context.Context, m *Meaning) bool {
 			continue
 		}
 		if other := p.Meaning.meaning(); other != nil && other.Partition == m.Partition && t.meanings.close(m, other) {
-			t.adopt(keys[i], p)
+			t.adopt(keys[i], p, seen)
 			found = true
 		}
 	}
@@ -147,17 +154,12 @@ func (t *Tiers) fetchNear(ctx context.Context, m *Meaning) bool {
 }
 
 // fetched is a record of what another process has written, which is held here for
-// LocalTTL at most.
-func (t *Tiers) fetched(ends time.Time, tags []string) (*Record, time.Duration) {
+// LocalTTL at most; false if something was invalidated since seen.
+func (t *Tiers) fetched(ends time.Time, tags []string, seen uint64) (*Record, time.Duration, bool) {
 	ttl := min(time.Until(ends), t.opts.LocalTTL)
-	return &Record{expires: time.Now().Add(ttl), ends: ends, tags: t.mark(tags)}, ttl
-}
-
-// names are the tags of a mark.
-func (m Mark) names() []string {
-	names := make([]string, len(m.tags))
-	for i, tag := range m.tags {
-		names[i] = tag.name
-	}
-	return names
+	r := &Record{foreign: true, expires: time.Now().Add(ttl), ends: ends}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	r.tags = t.markLocked(tags)
+	return r, ttl, t.invalidations == seen
 }

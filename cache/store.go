@@ -64,6 +64,7 @@ func (s *ristrettoStore) Get(key Key) (*Record, bool) {
 }
 
 func (s *ristrettoStore) Set(key Key, r *Record, bytes int64, ttl time.Duration) bool {
+	s.cache.Del(key[:]) // as an update it would be taken whatever its size
 	if !s.cache.SetWithTTL(key[:], r, bytes, ttl) {
 		r.Hide()
 		return false

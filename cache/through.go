@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/intelliparadigm/haiku"
@@ -32,6 +33,7 @@ type Cached struct {
 	tiers   *Tiers
 	policy  Policy
 	flights flights
+	alone   atomic.Uint64 // flights that nobody may join
 
 	mu      sync.Mutex
 	closed  bool
@@ -94,6 +96,7 @@ func (c *Cached) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku
 		return c.serve(ctx, w, "hit", h, &a)
 	}
 	a.meaning, _ = c.tiers.Meaning(ctx, a.req, control.Namespace) // without one it is a miss, which is counted
+	a.unlike = a.meaning == nil
 	if !control.NoCache {
 		h, doubt := c.tiers.similar(ctx, a.meaning)
 		if h.Answer != nil && young(h.Answer, control) {
@@ -113,7 +116,9 @@ type asked struct {
 	control Control
 	route   routed
 	key     Key
+	tags    []string
 	meaning *Meaning
+	unlike  bool   // there is no meaning, it has been asked for
 	doubt   *doubt // a kept answer that the one to be computed will judge
 }
 

@@ -52,12 +52,6 @@ type Write struct {
 	Mark Mark
 }
 
-// Mark is the state of what an entry depends on: see [Tiers.Mark].
-type Mark struct {
-	tags     []tag
-	versions []uint64 // in the shared level, nil without one
-}
-
 // Tiers are the tiers of one cache. Their methods may be called concurrently.
 type Tiers struct {
 	opts     Options
@@ -67,9 +61,10 @@ type Tiers struct {
 	stats    counters
 	writing  [64]sync.Mutex // by key: of two writes one is whole before the other begins
 
-	mu       sync.RWMutex
-	versions map[string]uint64 // of the tags that have been invalidated
-	routes   map[Key]*Record
+	mu            sync.RWMutex
+	versions      []uint64 // of tags by their slots, nil while nothing was invalidated
+	invalidations uint64
+	routes        map[Key]*Record
 }
 
 // New returns empty tiers.
@@ -86,7 +81,7 @@ func New(o Options) (*Tiers, error) {
 	if o.LocalTTL <= 0 {
 		o.LocalTTL = defaultLocalTTL
 	}
-	t := &Tiers{opts: o, outputs: o.Store, versions: make(map[string]uint64), routes: make(map[Key]*Record)}
+	t := &Tiers{opts: o, outputs: o.Store, routes: make(map[Key]*Record)}
 	if t.outputs == nil {
 		var err error
 		if t.outputs, err = NewRistretto(o.MaxBytes); err != nil {
@@ -145,8 +140,12 @@ func (t *Tiers) place(w *Write, r *Record, ttl time.Duration) bool {
 	r.draw = rand.Float64()
 	taken := true
 	if w.Answer != nil {
-		if old, ok := t.outputs.Get(w.Key); ok { // in its other tiers too
-			old.hide()
+		if old, ok := t.outputs.Get(w.Key); ok {
+			if r.foreign && t.usable(old) { // it may be newer
+				return false
+			}
+			r.trust = old.trust // it is the same question
+			old.hide()          // in its other tiers too
 		}
 		taken = t.outputs.Set(w.Key, r, r.Bytes(), ttl)
 	}
@@ -224,20 +223,29 @@ func (t *Tiers) setRoute(prompt Key, r *Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.routes) >= maxRoutes {
-		for key, old := range t.routes { // any, those that are of no use first
-			if !old.alive(time.Now()) || len(t.routes) >= maxRoutes {
-				old.Hide()
-				delete(t.routes, key)
-			}
-			if len(t.routes) < maxRoutes*15/16 {
-				break
-			}
-		}
+		t.thinRoutes()
 	}
 	if old := t.routes[prompt]; old != nil {
 		old.hide()
 	}
 	t.routes[prompt] = r
+}
+
+// thinRoutes makes room: by what is of no use, and then by any.
+func (t *Tiers) thinRoutes() {
+	now := time.Now()
+	for key, old := range t.routes {
+		if !old.alive(now) {
+			delete(t.routes, key)
+		}
+	}
+	for key, old := range t.routes {
+		if len(t.routes) < maxRoutes*15/16 {
+			return
+		}
+		old.Hide()
+		delete(t.routes, key)
+	}
 }
 
 // alive reports whether a record is neither hidden nor past its time.
@@ -252,104 +260,4 @@ func (t *Tiers) usable(r *Record) bool {
 		return false
 	}
 	return t.current(r.tags)
-}
-
-// current reports whether none of the tags has been invalidated since.
-func (t *Tiers) current(tags []tag) bool {
-	if len(tags) == 0 {
-		return true
-	}
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	for _, tag := range tags {
-		if t.versions[tag.name] != tag.version {
-			return false
-		}
-	}
-	return true
-}
-
-// Mark notes the present state of tags: names of what an answer depends on, such
-// as a model's version, an adapter, a tenant. It is taken before the answer is
-// computed, so that one which was under way during an Invalidate does not
-// survive it, in whatever process that came from.
-func (t *Tiers) Mark(ctx context.Context, tags ...string) Mark {
-	m := Mark{tags: t.mark(tags)}
-	if t.opts.Shared != nil && len(tags) > 0 {
-		m.versions = t.opts.Shared.Mark(ctx, tags...)
-	}
-	return m
-}
-
-func (t *Tiers) mark(tags []string) []tag {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	marked := make([]tag, len(tags))
-	for i, name := range tags {
-		marked[i] = tag{name, t.versions[name]}
-	}
-	return marked
-}
-
-// Invalidate makes every entry that was written with one of the tags unusable,
-// in all tiers, at one moment. What is written with them later is new. In other
-// processes that share a level it does so within their LocalTTL; the result says
-// whether the shared level has taken it, true without one.
-func (t *Tiers) Invalidate(ctx context.Context, tags ...string) bool {
-	t.mu.Lock()
-	for _, name := range tags {
-		t.versions[name]++
-	}
-	t.mu.Unlock()
-	return t.opts.Shared == nil || t.opts.Shared.Invalidate(ctx, tags...)
-}
-
-// counters are Stats as they are counted.
-type counters struct {
-	hits, semantic, misses, shared, bypassed atomic.Int64
-	writes, dropped, refused, refreshed      atomic.Int64
-	fetched, unshared, gated, unembedded     atomic.Int64
-	evicted, routed, decided                 atomic.Int64
-	verified, unlike                         atomic.Int64
-}
-
-// Stats is what a cache has done since it began.
-type Stats struct {
-	// Hits were answered by the output tier, Semantic ones by the vector tier;
-	// Misses were computed. Shared of the Misses followed another's computation.
-	// Bypassed requests did not ask.
-	Hits, Semantic, Misses, Shared, Bypassed int64
-	// Writes are entries made visible. Dropped ones were not taken by a tier,
-	// Refused answers were not fit to be kept. Refreshed were computed anew before
-	// they expired.
-	Writes, Dropped, Refused, Refreshed int64
-	// Fetched of the Hits came from the shared level; Unshared writes it did not
-	// take.
-	Fetched, Unshared int64
-	// Gated are answers to similar questions that did not ask for the same.
-	// Unembedded questions had no vector, for the embedder failed.
-	Gated, Unembedded int64
-	// Verified answers of the vector tier were computed all the same, and Wrong of
-	// them turned out to differ: the tier's error rate. With a Budget they are what
-	// it explored, and what it serves is wrong less often.
-	Verified, Wrong int64
-	// Routed requests found their route in the route tier, Decided ones had it
-	// decided.
-	Routed, Decided int64
-	// Evicted are entries that had to make room before their time. Bytes is about
-	// what the answers held take now.
-	Evicted, Bytes int64
-}
-
-// Stats tells what has happened so far.
-func (t *Tiers) Stats() Stats {
-	c := &t.stats
-	return Stats{
-		Hits: c.hits.Load(), Semantic: c.semantic.Load(), Misses: c.misses.Load(), Shared: c.shared.Load(), Bypassed: c.bypassed.Load(),
-		Writes: c.writes.Load(), Dropped: c.dropped.Load(), Refused: c.refused.Load(), Refreshed: c.refreshed.Load(),
-		Fetched: c.fetched.Load(), Unshared: c.unshared.Load(),
-		Gated: c.gated.Load(), Unembedded: c.unembedded.Load(),
-		Verified: c.verified.Load(), Wrong: c.unlike.Load(), Routed: c.routed.Load(), Decided: c.decided.Load(),
-		Evicted: c.evicted.Load(), Bytes: t.outputs.Bytes(),
-	}
 }
