@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -165,38 +166,76 @@ func stampede() error {
 
 // lookups measures what finding an entry takes.
 func lookups() error {
-	tiers, err := cache.New(cache.Options{})
+	ctx, req := context.Background(), pondRequest("Write about an old silent pond.")
+	few, similar, err := filled(100)
 	if err != nil {
 		return err
 	}
-	defer tiers.Close()
-	req := &haiku.Request{Tenant: "t", Model: "m", Messages: []haiku.Message{{Role: haiku.RoleUser, Content: "Write about an old silent pond."}}}
-	key := cache.KeyOf(req, "")
-	if err := tiers.SetAll(context.Background(), cache.Write{Key: key, Answer: &cache.Answer{}, Prompt: key, Route: &cache.Route{}}); err != nil {
+	defer few.Close()
+	many, _, err := filled(10_000)
+	if err != nil {
 		return err
+	}
+	defer many.Close()
+	key := cache.KeyOf(req, "")
+	if _, found := many.Similar(ctx, similar); !found {
+		return errors.New("a similar question is not found")
 	}
 	fmt.Println("| operation | ns | allocations |\n| --- | ---: | ---: |")
 	for _, op := range []struct {
-		name string
-		run  func()
+		name  string
+		times int
+		run   func()
 	}{
-		{"key of a request", func() { cache.KeyOf(req, "") }},
-		{"output tier, hit", func() { tiers.Get(key) }},
-		{"route tier, hit", func() { tiers.Route(context.Background(), key) }},
+		{"key of a request", 200_000, func() { cache.KeyOf(req, "") }},
+		{"output tier, hit", 200_000, func() { few.Get(key) }},
+		{"route tier, hit", 200_000, func() { few.Route(ctx, key) }},
+		{"vector of a question, without a model", 20_000, func() { _, _ = few.Meaning(ctx, req, "") }},
+		{"vector tier, hit among 100, with the gates", 20_000, func() { few.Similar(ctx, similar) }},
+		{"vector tier, hit among 10,000, with the gates", 2_000, func() { many.Similar(ctx, similar) }},
 	} {
-		const times = 200_000
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		start := time.Now()
-		for range times {
+		for range op.times {
 			op.run()
 		}
 		took := time.Since(start)
 		runtime.ReadMemStats(&after)
-		fmt.Printf("| %s | %d | %.1f |\n", op.name, took.Nanoseconds()/times, float64(after.Mallocs-before.Mallocs)/times)
+		fmt.Printf("| %s | %d | %.1f |\n", op.name, int(took.Nanoseconds())/op.times, float64(after.Mallocs-before.Mallocs)/float64(op.times))
 	}
 	fmt.Println()
 	return nil
+}
+
+func pondRequest(question string) *haiku.Request {
+	return &haiku.Request{Tenant: "t", Model: "m", Messages: []haiku.Message{{Role: haiku.RoleUser, Content: question}}}
+}
+
+// filled returns tiers with n questions in one partition, one of which is about
+// an old silent pond, and the same question in other letters.
+func filled(n int) (*cache.Tiers, *cache.Meaning, error) {
+	ctx := context.Background()
+	tiers, err := cache.New(cache.Options{Semantic: &cache.Semantic{}})
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range n {
+		req := pondRequest(fmt.Sprintf("What is known about number %d of %x?", i, i*i))
+		w := cache.Write{Answer: &cache.Answer{}}
+		if i == 0 {
+			req = pondRequest("Write about an old silent pond.")
+			w.Prompt, w.Route = cache.KeyOf(req, ""), &cache.Route{}
+		}
+		w.Key = cache.KeyOf(req, "")
+		w.Meaning, err = tiers.Meaning(ctx, req, "")
+		if err = errors.Join(err, tiers.SetAll(ctx, w)); err != nil {
+			tiers.Close()
+			return nil, nil, err
+		}
+	}
+	similar, err := tiers.Meaning(ctx, pondRequest("write about an old, silent pond"), "")
+	return tiers, similar, err
 }
 
 // hitRatios replays requests whose popularity follows Zipf's law.

@@ -169,8 +169,12 @@ func liveTiers(t *testing.T, texts [][]string, asks []ask, run lifeRun) (o lifeO
 		if refresh == 0 {
 			refresh = -1
 		}
+		jitter := -1.0 // none of its own: the lives are those of the requests
+		if run.early {
+			jitter = run.jitter
+		}
 		tiers, err := cache.New(cache.Options{
-			Store: &mapMemory{all: make(map[cache.Key]*cache.Record)}, TTL: run.ttl, Jitter: -1,
+			Store: &mapMemory{all: make(map[cache.Key]*cache.Record)}, TTL: run.ttl, Jitter: jitter,
 			Semantic: &cache.Semantic{Embedder: textEmbedder(lexicalEmbed), Threshold: run.threshold, Gate: func(string, string) bool { return true }},
 		})
 		require.NoError(t, err)
@@ -180,7 +184,10 @@ func liveTiers(t *testing.T, texts [][]string, asks []ask, run lifeRun) (o lifeO
 		for _, a := range asks {
 			elapse(a.at - time.Since(began))
 			callers.Go(func() {
-				life := run.ttl + time.Duration(a.draws[0]*run.jitter*float64(run.ttl))
+				life := run.ttl
+				if !run.early {
+					life += time.Duration(a.draws[0] * run.jitter * float64(run.ttl))
+				}
 				ctx := cache.WithControl(t.Context(), cache.Control{TTL: life})
 				_, err := haiku.NewStream(ctx, cached, &haiku.Request{Messages: []haiku.Message{
 					{Role: haiku.RoleSystem, Content: fmt.Sprint("group ", a.group)}, {Role: haiku.RoleUser, Content: texts[a.group][a.phrase]},
@@ -218,6 +225,25 @@ func TestTheLivesAreThoseOfTheCache(t *testing.T) {
 				require.Equal(t, want, liveTiers(t, texts, asks, run), "%s, %s, %g", name, p.name, jitter)
 			}
 		}
+	}
+}
+
+// TestTheCacheDrawsItsRefreshesLikewise compares numbers, since the cache makes
+// these draws itself.
+func TestTheCacheDrawsItsRefreshesLikewise(t *testing.T) {
+	pairs, err := ownPairs(filepath.Join("..", "internal", "likeness", "testdata", "pairs.txt"))
+	require.NoError(t, err)
+	texts := groupsOf(pairs)[:30]
+	groups, err := phrase(texts, 0, lexicalEmbed)
+	require.NoError(t, err)
+	run := lifeRun{lifePolicy: lifePolicies[5], ttl: lifeTTL, jitter: 0.15, takes: lifeTakes, threshold: 0.5}
+	for name, asks := range map[string][]ask{
+		"steady": steadyAsks(groups, 0.05, 20*time.Hour),
+		"waves":  timetable.make(groups, 20*time.Hour),
+	} {
+		want, got := run.runAll(groups, asks, 0), liveTiers(t, texts, asks, run)
+		require.InDelta(t, want.hits(), got.hits(), 1.5, name)
+		require.InEpsilon(t, len(want.generations), len(got.generations), 0.08, name)
 	}
 }
 
