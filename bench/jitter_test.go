@@ -233,17 +233,17 @@ func TestTheLivesAreThoseOfTheCache(t *testing.T) {
 func TestTheCacheDrawsItsRefreshesLikewise(t *testing.T) {
 	pairs, err := ownPairs(filepath.Join("..", "internal", "likeness", "testdata", "pairs.txt"))
 	require.NoError(t, err)
-	texts := groupsOf(pairs)[:30]
+	texts := groupsOf(pairs)[:20]
 	groups, err := phrase(texts, 0, lexicalEmbed)
 	require.NoError(t, err)
 	run := lifeRun{lifePolicy: lifePolicies[5], ttl: lifeTTL, jitter: 0.15, takes: lifeTakes, threshold: 0.5}
 	for name, asks := range map[string][]ask{
-		"steady": steadyAsks(groups, 0.05, 20*time.Hour),
-		"waves":  timetable.make(groups, 20*time.Hour),
+		"steady": steadyAsks(groups, 0.04, 15*time.Hour),
+		"waves":  timetable.make(groups, 15*time.Hour),
 	} {
 		want, got := run.runAll(groups, asks, 0), liveTiers(t, texts, asks, run)
-		require.InDelta(t, want.hits(), got.hits(), 1.5, name)
-		require.InEpsilon(t, len(want.generations), len(got.generations), 0.08, name)
+		require.InDelta(t, want.hits(), got.hits(), 2, name)
+		require.InEpsilon(t, len(want.generations), len(got.generations), 0.1, name)
 	}
 }
 
