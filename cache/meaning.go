@@ -7,6 +7,7 @@ import (
 
 	"github.com/intelliparadigm/haiku"
 	"github.com/intelliparadigm/haiku/internal/likeness"
+	"github.com/intelliparadigm/haiku/internal/vectors"
 )
 
 // Semantic turns the vector tier on: an answer is also served to a question that
@@ -184,7 +185,12 @@ func (s *meanings) gate(text string) func(*meant) bool {
 // close reports whether two questions are similar enough for a hit.
 func (s *meanings) close(a, b *Meaning) bool {
 	x, y := unitOf(a.Vector), unitOf(b.Vector)
-	return x != nil && len(x) == len(y) && float64(dot(x, y)) >= s.Threshold
+	if x == nil || len(x) != len(y) {
+		return false
+	}
+	var similarity [1]float32
+	vectors.Dots(similarity[:], [][]float32{x}, y)
+	return float64(similarity[0]) >= s.Threshold
 }
 
 // nearby is a question that was found near another.

@@ -42,17 +42,33 @@ func (p *partition) search(query []float32, usable func(*Record) bool) []vectors
 		}
 		return matches
 	}
-	query = unitOf(query)
-	var matches []vectors.Match
+	return p.list(unitOf(query), usable)
+}
+
+// list is search without an index.
+func (p *partition) list(query []float32, usable func(*Record) bool) []vectors.Match {
+	matches := make([]vectors.Match, 0, few)
+	rows := make([][]float32, 0, few)
 	for id, kept := range p.kept {
-		if query != nil && len(query) == len(kept.vector) && usable(kept.record) {
-			matches = append(matches, vectors.Match{ID: id, Similarity: dot(query, kept.vector)})
+		if query != nil && len(query) == len(kept.vector) {
+			matches, rows = append(matches, vectors.Match{ID: id}), append(rows, kept.vector)
 		}
+	}
+	similarities := make([]float32, len(rows))
+	vectors.Dots(similarities, rows, query)
+	for i := range matches {
+		matches[i].Similarity = similarities[i]
 	}
 	slices.SortFunc(matches, func(a, b vectors.Match) int {
 		return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), cmp.Compare(a.ID, b.ID))
 	})
-	return matches[:min(len(matches), nearest)]
+	found := matches[:0]
+	for _, m := range matches {
+		if len(found) < nearest && usable(p.kept[m.ID].record) {
+			found = append(found, m)
+		}
+	}
+	return found
 }
 
 // unitOf returns v at length one, nil if it has no direction.
@@ -69,13 +85,6 @@ func unitOf(v []float32) []float32 {
 		unit[i] = float32(float64(x) * scale)
 	}
 	return unit
-}
-
-func dot(a, b []float32) (sum float32) {
-	for i := range a {
-		sum += a[i] * b[i]
-	}
-	return sum
 }
 
 // add enters a staged record, and reports whether it is in.

@@ -41,7 +41,8 @@ type Write struct {
 	// Key finds the answer in the output tier, and Answer is it.
 	Key    Key
 	Answer *Answer
-	// Prompt, if it is not zero, finds Route in the route tier.
+	// Prompt, if it is not zero, finds Route in the route tier. The entry that was
+	// found by it before is gone then, from all its tiers.
 	Prompt Key
 	Route  *Route
 	// Meaning, if it is not nil, finds Answer in the vector tier.

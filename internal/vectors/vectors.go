@@ -18,6 +18,8 @@ package vectors
 import (
 	"errors"
 	"fmt"
+
+	"github.com/intelliparadigm/haiku/internal/simd"
 	"math"
 )
 
@@ -90,4 +92,22 @@ func unit(dst, vector []float32, dim int) ([]float32, error) {
 		dst = append(dst, float32(float64(v)*scale))
 	}
 	return dst, nil
+}
+
+// Dots computes the dot product of query with each of the rows, which are as long
+// as it, into dst: for rows too few for an index.
+func Dots(dst []float32, rows [][]float32, query []float32) {
+	level := simd.Best()
+	var four [4]float32
+	for len(rows) >= 4 {
+		level.Dot4(&four, rows[0], rows[1], rows[2], rows[3], query)
+		copy(dst, four[:])
+		dst, rows = dst[4:], rows[4:]
+	}
+	if n := len(rows); n > 0 {
+		last := [4][]float32{rows[0], rows[0], rows[0], rows[0]}
+		copy(last[:], rows)
+		level.Dot4(&four, last[0], last[1], last[2], last[3], query)
+		copy(dst, four[:n])
+	}
 }
