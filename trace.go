@@ -3,6 +3,7 @@ package haiku
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"strings"
 )
 
@@ -18,6 +19,16 @@ type traceContext struct {
 func traceFrom(ctx context.Context) traceContext {
 	t, _ := ctx.Value(traceKey{}).(traceContext)
 	return t
+}
+
+// TraceparentFrom returns the W3C trace context that ctx carries, as the value of
+// a traceparent header, or "" if it carries none.
+func TraceparentFrom(ctx context.Context) string {
+	t := traceFrom(ctx)
+	if t.trace == [16]byte{} {
+		return ""
+	}
+	return fmt.Sprintf("00-%x-%x-%02x", t.trace, t.span, t.flags)
 }
 
 // parseTraceparent reads a traceparent header of version 00 as W3C Trace

@@ -1,0 +1,5 @@
+//go:build race
+
+package kserve
+
+func init() { raceEnabled = true }
