@@ -33,9 +33,11 @@ const (
 	wTinyLFU    = "github.com/maypok86/otter/v2"
 	client      = "github.com/openai/openai-go/v3"
 	redisClient = "github.com/redis/go-redis/v9"
+	grpc        = "google.golang.org/grpc"
+	protobuf    = "google.golang.org/protobuf"
 )
 
-var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "cache/redis", "haikutest", "model2vec", "tinymodel"}
+var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "cache/redis", "haikutest", "model2vec", "tinymodel", "upstream/kserve"}
 
 // arrows is the only place where an import between packages, or of another
 // module, is allowed. A package in "internal" never imports one above it.
@@ -54,6 +56,9 @@ var arrows = map[string]edges{
 	"cache":       {code: []string{".", "internal/likeness", "internal/vectors", tinyLFU}, tests: []string{"haikutest"}},
 	"cache/redis": {code: []string{"cache", redisClient}, tests: []string{"."}},
 	"cache/otter": {code: []string{"cache", wTinyLFU}, tests: []string{"."}},
+
+	// Nothing but what imports it pays for gRPC.
+	"upstream/kserve": {code: []string{".", grpc, protobuf}, tests: []string{"haikutest"}},
 
 	"internal/ring":         {},
 	"internal/sse":          {},
@@ -193,6 +198,9 @@ func TestImportRulesRefuse(t *testing.T) {
 		{"cache/redis/options.go", "github.com/redis/go-redis/v9/maintnotifications", true},
 		{"cache/redis/store.go", ".", false},
 		{"infer/engine.go", "github.com/redis/go-redis/v9", false},
+		{"upstream/kserve/engine.go", "google.golang.org/grpc/codes", true},
+		{"upstream/kserve/engine.go", "haikutest", false},
+		{"infer/engine.go", "google.golang.org/grpc/codes", false},
 		{"examples/quickstart/main.go", "cpu", true},
 		{"examples/quickstart/main.go", "internal/model", false},
 		{"bench/main.go", "internal/model", true},

@@ -67,10 +67,9 @@ func (c *choice) rest(text []byte, how *Answer, prompt string) ([]byte, error) {
 
 // word is a finish reason as servers write it, empty for none yet.
 func word(reason []byte) string {
-	switch s := strings.ToLower(string(reason)); s {
-	case "none", "null":
+	switch string(reason) {
+	case "", "None", "none", "null":
 		return ""
-	default:
-		return s
 	}
+	return strings.ToLower(string(reason))
 }

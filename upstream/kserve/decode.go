@@ -233,7 +233,9 @@ func (f *fields) fail(code int) bool {
 	return false
 }
 
-func (f *fields) is(num protowire.Number, typ protowire.Type) bool { return f.num == num && f.typ == typ }
+func (f *fields) is(num protowire.Number, typ protowire.Type) bool {
+	return f.num == num && f.typ == typ
+}
 
 // varints walks over the numbers of the field that f stands at, which are
 // packed into one or come one by one.

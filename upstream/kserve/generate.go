@@ -48,7 +48,7 @@ func (e *Engine) ask(ctx context.Context, a *answer, message encoded) error {
 		t := attempt{engine: e, answer: a, begun: begun}
 		err := t.run(ctx, message)
 		wait, ok := e.retry(err, again)
-		if !ok || t.heard || e.opts.FirstToken > 0 && time.Since(begun)+wait >= e.opts.FirstToken {
+		if !ok || t.heard || e.tooLate(err, time.Since(begun)+wait) {
 			return err
 		}
 		select {
@@ -69,6 +69,15 @@ func (e *Engine) retry(err error, again int) (time.Duration, bool) {
 	wait := min(e.opts.RetryWait<<min(again, 16), maxRetryWait)
 	wait = time.Duration((0.5 + rand.Float64()) * float64(wait))
 	return max(wait, status.RetryAfter), true
+}
+
+// tooLate reports whether another attempt, so long after the request, would be
+// beyond what it may take.
+func (e *Engine) tooLate(err error, after time.Duration) bool {
+	if e.opts.Connect > 0 && errors.Is(err, ErrConnect) && after >= e.opts.Connect {
+		return true
+	}
+	return e.opts.FirstToken > 0 && after >= e.opts.FirstToken
 }
 
 // attempt is one stream to the server.

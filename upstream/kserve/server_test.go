@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -231,10 +233,19 @@ func (c *call) gone() error {
 	return c.Context().Err()
 }
 
+// wait takes a while, or until the client cancels.
+func (c *call) wait(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-c.Context().Done():
+	}
+}
+
 // triton is a scripted server. answer is run for each inference.
 type triton struct {
 	answer func(*call) error
 	ready  map[string]message // replies of the other methods; none is yes
+	fails  map[string]error   // or how they fail
 
 	mu    sync.Mutex
 	calls []*call
@@ -257,6 +268,9 @@ func (s *triton) handle(_ any, stream grpc.ServerStream) error {
 	s.calls, s.heads = append(s.calls, c), append(s.heads, head)
 	s.mu.Unlock()
 	if c.request == nil {
+		if err := s.fails[method]; err != nil {
+			return err
+		}
 		if reply, ok := s.ready[method]; ok {
 			return stream.SendMsg(reply)
 		}
@@ -278,7 +292,7 @@ func (s *triton) asks() []*call {
 // start serves s over a network in memory and returns a client of it.
 func (s *triton) start(t testing.TB, opts Options, dial ...grpc.DialOption) *Engine {
 	lis := bufconn.Listen(1 << 20)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(frames{}), grpc.UnknownServiceHandler(s.handle))
+	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.ForceServerCodecV2(frames{}), grpc.UnknownServiceHandler(s.handle))
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(lis) }()
 	if opts.Model == "" {
@@ -300,7 +314,7 @@ func (s *triton) start(t testing.TB, opts Options, dial ...grpc.DialOption) *Eng
 
 // read reads an answer to its end: the texts, what ended them, and the error.
 func read(ctx context.Context, e *Engine, req *haiku.Request) (*seen, error) {
-	s := &seen{stream: haiku.NewStream(ctx, e, req)}
+	s := &seen{stream: haiku.NewStream(quiet(ctx), e, req)}
 	s.texts = make([]string, max(req.Choices, 1))
 	s.finish = make([]haiku.FinishReason, max(req.Choices, 1))
 	for tok, err := range s.stream.Tokens() {
@@ -313,6 +327,11 @@ func read(ctx context.Context, e *Engine, req *haiku.Request) (*seen, error) {
 		}
 	}
 	return s, nil
+}
+
+// quiet keeps failures that a test wants out of its output.
+func quiet(ctx context.Context) context.Context {
+	return haiku.WithLogger(ctx, slog.New(slog.DiscardHandler))
 }
 
 type seen struct {

@@ -236,6 +236,8 @@ func (e *Engine) wire(ctx context.Context, err error) error {
 		return err
 	case errors.As(err, &told):
 		return told.wire()
+	case errors.Is(err, ErrConnect):
+		return haiku.ErrOverloaded.Because(err)
 	case errors.As(err, &late):
 		return haiku.ErrTimeout.With("", "the model's engine did not answer in time").Because(err)
 	}
