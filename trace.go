@@ -3,7 +3,6 @@ package haiku
 import (
 	"context"
 	"encoding/hex"
-	"fmt"
 	"strings"
 )
 
@@ -19,16 +18,6 @@ type traceContext struct {
 func traceFrom(ctx context.Context) traceContext {
 	t, _ := ctx.Value(traceKey{}).(traceContext)
 	return t
-}
-
-// TraceparentFrom returns the W3C trace context that ctx carries, as the value of
-// a traceparent header, or "" if it carries none.
-func TraceparentFrom(ctx context.Context) string {
-	t := traceFrom(ctx)
-	if t.trace == [16]byte{} {
-		return ""
-	}
-	return fmt.Sprintf("00-%x-%x-%02x", t.trace, t.span, t.flags)
 }
 
 // parseTraceparent reads a traceparent header of version 00 as W3C Trace
@@ -49,4 +38,22 @@ func parseTraceparent(h string) (t traceContext, ok bool) {
 	}
 	t.flags = flags[0]
 	return t, t.trace != [16]byte{} && t.span != [8]byte{}
+}
+
+// TraceparentFrom returns the W3C traceparent of the request that ctx belongs
+// to, for a server that is asked on its behalf, or "" where it came without a
+// valid one.
+func TraceparentFrom(ctx context.Context) string {
+	t := traceFrom(ctx)
+	if t.trace == [16]byte{} {
+		return ""
+	}
+	b := make([]byte, 0, 55)
+	b = append(b, "00-"...)
+	b = hex.AppendEncode(b, t.trace[:])
+	b = append(b, '-')
+	b = hex.AppendEncode(b, t.span[:])
+	b = append(b, '-')
+	b = hex.AppendEncode(b, []byte{t.flags})
+	return string(b)
 }

@@ -50,7 +50,7 @@ func (a *answer) take(ctx context.Context, r *response) error {
 	case r.bad != nil:
 		return r.bad
 	case len(r.failure) > 0:
-		return told(r.failure)
+		return told(r.failure, a.content)
 	case len(r.id) > 0 && string(r.id) != a.request.id:
 		return fmt.Errorf("%w: a response to %.40q instead of %q", ErrMalformed, r.id, a.request.id)
 	}

@@ -15,14 +15,14 @@ import (
 // tokens sends n responses such as the vLLM backend's.
 func tokensOf(n int) func(*call) error {
 	return func(c *call) error {
-		word := response1(" token").texts("finish_reason", "None").counts("num_input_tokens", 12).counts("num_output_tokens", 1)
+		word := says(" token").texts("finish_reason", "None").counts("num_input_tokens", 12).counts("num_output_tokens", 1)
 		m := word.of("bench").last(false).stream()
 		for range n {
 			if err := c.SendMsg(m); err != nil {
 				return err
 			}
 		}
-		return c.send(response1("").texts("finish_reason", "stop").last(true).stream())
+		return c.send(says("").texts("finish_reason", "stop").last(true).stream())
 	}
 }
 
@@ -83,7 +83,7 @@ func (*ignored) unmarshal(mem.BufferSlice) {}
 
 // BenchmarkDecode is a response that is read, without the network.
 func BenchmarkDecode(b *testing.B) {
-	m := mem.BufferSlice{mem.SliceBuffer(response1(" token").texts("finish_reason", "None").
+	m := mem.BufferSlice{mem.SliceBuffer(says(" token").texts("finish_reason", "None").
 		counts("num_input_tokens", 12).counts("num_output_tokens", 1).of("bench").last(false).stream())}
 	in := new(streamReply)
 	b.ReportAllocs()

@@ -60,6 +60,7 @@ func (o *Options) dial() []grpc.DialOption {
 	dial := []grpc.DialOption{
 		grpc.WithConnectParams(params),
 		grpc.WithStaticStreamWindowSize(windowBytes),
+		grpc.WithStaticConnWindowSize(connWindowBytes),
 		// Retries are made here, where it is known what has been handed on.
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),

@@ -36,7 +36,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	require.ErrorContains(t, err, "no transport security set")
 }
 
-func ok(c *call) error { return c.send(response1("a").last(true).stream()) }
+func ok(c *call) error { return c.send(says("a").last(true).stream()) }
 
 func TestARequestSaysWhatIsAsked(t *testing.T) {
 	s := &triton{answer: ok}
@@ -133,7 +133,7 @@ func TestNamesAndAdapters(t *testing.T) {
 func TestNothingOfTheClientsLeaks(t *testing.T) {
 	s := &triton{answer: ok}
 	e := s.start(t, Options{
-		Metadata: metadata.Pairs("x-team", "poets"),
+		Metadata: metadata.MD{"X-Team": {"poets"}},
 		Inject:   func(_ context.Context, md metadata.MD) { md.Set("tracestate", "v=1"); md.Append("x-team", "more") },
 	})
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer secret", "cookie", "secret")

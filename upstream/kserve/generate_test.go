@@ -38,7 +38,7 @@ func counting(n int) func(*call) error {
 				}
 				texts, reasons, counts = append(texts, "token "), append(reasons, reason), append(counts, 1)
 			}
-			r := response1(texts...).texts("finish_reason", reasons...).counts("num_input_tokens", 3).counts("num_output_tokens", counts...)
+			r := says(texts...).texts("finish_reason", reasons...).counts("num_input_tokens", 3).counts("num_output_tokens", counts...)
 			if err := c.send(r.of(c.request.id).last(i == n-1).stream()); err != nil {
 				return err
 			}
@@ -69,8 +69,8 @@ var hello = &haiku.Request{ID: "req-1", Prompt: "hello"}
 func TestLeavingReachesTheServerAtOnce(t *testing.T) {
 	for phase, answer := range map[string]func(*call) error{
 		"before the first response": func(c *call) error { return c.gone() },
-		"before the first text":     func(c *call) error { return errors.Join(c.send(response1("").stream()), c.gone()) },
-		"after a text":              func(c *call) error { return errors.Join(c.send(response1("a").stream()), c.gone()) },
+		"before the first text":     func(c *call) error { return errors.Join(c.send(says("").stream()), c.gone()) },
+		"after a text":              func(c *call) error { return errors.Join(c.send(says("a").stream()), c.gone()) },
 	} {
 		t.Run(phase, func(t *testing.T) {
 			inBubble(t, answer, Options{}, func(t *testing.T, s *triton, e *Engine) {
@@ -105,7 +105,7 @@ func TestLeavingReachesTheServerAtOnce(t *testing.T) {
 func TestAStopStringEndsTheServersWork(t *testing.T) {
 	endless := func(c *call) error {
 		for {
-			if err := c.send(response1("a").stream()); err != nil {
+			if err := c.send(says("a").stream()); err != nil {
 				return err
 			}
 			c.wait(time.Second)
@@ -126,7 +126,7 @@ func TestAStopStringEndsTheServersWork(t *testing.T) {
 // have stumbled over (triton-inference-server/server#6576).
 func TestACompleteStreamIsNotReset(t *testing.T) {
 	slowly := func(c *call) error {
-		err := c.send(response1("a").last(true).stream())
+		err := c.send(says("a").last(true).stream())
 		c.wait(drainTime / 2)
 		return err
 	}
@@ -136,7 +136,7 @@ func TestACompleteStreamIsNotReset(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []error{nil}, s.ended)
 	})
-	never := func(c *call) error { return errors.Join(c.send(response1("a").last(true).stream()), c.gone()) }
+	never := func(c *call) error { return errors.Join(c.send(says("a").last(true).stream()), c.gone()) }
 	inBubble(t, never, Options{}, func(t *testing.T, s *triton, e *Engine) {
 		begun := time.Now()
 		_, err := read(t.Context(), e, hello)
@@ -156,7 +156,7 @@ func TestTimesAreBounded(t *testing.T) {
 		{"no response", func(c *call) error { return c.gone() }, 10 * time.Second, ErrFirstToken},
 		{"responses without a text", func(c *call) error {
 			for c.Context().Err() == nil {
-				if err := c.send(response1("").stream()); err != nil {
+				if err := c.send(says("").stream()); err != nil {
 					return err
 				}
 				c.wait(time.Second)
@@ -165,7 +165,7 @@ func TestTimesAreBounded(t *testing.T) {
 		}, 10 * time.Second, ErrFirstToken},
 		{"silence after a text", func(c *call) error {
 			c.wait(9 * time.Second)
-			return errors.Join(c.send(response1("a").stream()), c.gone())
+			return errors.Join(c.send(says("a").stream()), c.gone())
 		}, 12 * time.Second, ErrIdle},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestTimesAreBounded(t *testing.T) {
 	}
 	slow := func(c *call) error {
 		for range 10 {
-			if err := c.send(response1("a").stream()); err != nil {
+			if err := c.send(says("a").stream()); err != nil {
 				return err
 			}
 			c.wait(time.Hour)
@@ -226,7 +226,7 @@ func TestAClientsDeadlineIsTheClients(t *testing.T) {
 func TestASlowReaderIsNotTheServersSilence(t *testing.T) {
 	many := func(c *call) error {
 		for range 500 {
-			if err := c.send(response1("0123456789").stream()); err != nil {
+			if err := c.send(says("0123456789").stream()); err != nil {
 				return err
 			}
 		}
@@ -254,7 +254,7 @@ func TestASlowReaderHoldsLittleAndStopsNobody(t *testing.T) {
 			if c.request.text("text_input") != "endless" && i == 100 {
 				return c.send(new(infer).last(true).stream())
 			}
-			if err := c.send(response1(text).stream()); err != nil {
+			if err := c.send(says(text).stream()); err != nil {
 				return err
 			}
 			if c.request.text("text_input") == "endless" {
@@ -289,7 +289,7 @@ func TestAServerThatIsNotAvailableIsAskedAgain(t *testing.T) {
 				c.SetTrailer(trailer)
 				return status.Error(codes.Unavailable, "not yet")
 			}
-			return c.send(response1("a").last(true).stream())
+			return c.send(says("a").last(true).stream())
 		}
 	}
 	for _, c := range []struct {
@@ -342,7 +342,7 @@ func TestLeavingEndsTheWaitForARetry(t *testing.T) {
 
 func TestNothingIsSentAgainOnceSomethingCame(t *testing.T) {
 	for name, first := range map[string]message{
-		"a text": response1("a").stream(), "no text": response1("").stream(), "no output": new(infer).last(false).stream(),
+		"a text": says("a").stream(), "no text": says("").stream(), "no output": new(infer).last(false).stream(),
 	} {
 		broken := func(c *call) error {
 			return errors.Join(c.send(first), status.Error(codes.Unavailable, "going away"))
@@ -401,7 +401,7 @@ func TestAServerThatIsKilled(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(frames{}), grpc.UnknownServiceHandler((&triton{answer: func(c *call) error {
-		return errors.Join(c.send(response1("a").stream()), c.gone())
+		return errors.Join(c.send(says("a").stream()), c.gone())
 	}}).handle))
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(lis) }()

@@ -97,6 +97,9 @@ const (
 	// windowBytes is how much of a stream may wait here unread. It is fixed:
 	// grpc would let it grow with a fast network, and a slow reader would fill it.
 	windowBytes = 64 << 10
+	// connWindowBytes is how much of all streams may be on its way. What a slow
+	// reader leaves lying does not count.
+	connWindowBytes = 1 << 20
 )
 
 // withDefaults fills in what is zero.
@@ -128,6 +131,11 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MaxTokens < 0 || o.MaxMessageBytes < 0 || o.RetryWait < 0 {
 		return o, fmt.Errorf("kserve: MaxTokens, MaxMessageBytes and RetryWait cannot be negative")
 	}
+	lower := metadata.MD{}
+	for name, values := range o.Metadata {
+		lower.Append(name, values...)
+	}
+	o.Metadata = lower
 	if o.Name == "" {
 		o.Name = o.Model
 	}

@@ -39,32 +39,32 @@ var (
 var quirks = []quirk{
 	{
 		name: "the last text is marked", report: "triton-inference-server/server#5878",
-		send:  []message{response1("a").last(false).stream(), response1("b").last(true).stream()},
+		send:  []message{says("a").last(false).stream(), says("b").last(true).stream()},
 		texts: []string{"ab"},
 	},
 	{
 		name: "a last response without a text", report: "triton-inference-server/server#5936", opts: bare,
-		send:  []message{response1("a").last(false).stream(), new(infer).last(true).stream()},
+		send:  []message{says("a").last(false).stream(), new(infer).last(true).stream()},
 		texts: []string{"a"},
 	},
 	{
 		name: "no mark at all", report: "triton-inference-server/server#5198", opts: bare,
-		send:  []message{response1("a").stream(), response1("b").stream()},
+		send:  []message{says("a").stream(), says("b").stream()},
 		texts: []string{"ab"},
 	},
 	{
 		name: "the mark stays false", report: "triton-inference-server/tensorrtllm_backend#552", opts: bare,
-		send:  []message{response1("a").last(false).stream(), response1("b").last(false).stream()},
+		send:  []message{says("a").last(false).stream(), says("b").last(false).stream()},
 		texts: []string{"ab"}, fails: []error{ErrIncomplete, ErrFailed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "the mark stays false, and a reason is given", report: "triton-inference-server/server#6463",
-		send:  []message{response1("a").texts("finish_reason", "length").last(false).stream()},
+		send:  []message{says("a").texts("finish_reason", "length").last(false).stream()},
 		texts: []string{"a"}, finish: []haiku.FinishReason{haiku.FinishLength},
 	},
 	{
 		name:  "responses after the last one",
-		send:  []message{response1("a").last(true).stream(), response1("a").last(true).stream()},
+		send:  []message{says("a").last(true).stream(), says("a").last(true).stream()},
 		texts: []string{"a"},
 	},
 	{
@@ -78,12 +78,12 @@ var quirks = []quirk{
 	},
 	{
 		name:  "an empty answer",
-		send:  []message{response1("").texts("finish_reason", "stop").counts("num_input_tokens", 9).counts("num_output_tokens", 1).last(true).stream()},
+		send:  []message{says("").texts("finish_reason", "stop").counts("num_input_tokens", 9).counts("num_output_tokens", 1).last(true).stream()},
 		texts: []string{""}, usage: haiku.Usage{PromptTokens: 9, CompletionTokens: 1},
 	},
 	{
 		name:  "responses without outputs and texts without text",
-		send:  []message{new(infer).last(false).stream(), response1("").stream(), response1("a").stream(), response1("").last(true).stream()},
+		send:  []message{new(infer).last(false).stream(), says("").stream(), says("a").stream(), says("").last(true).stream()},
 		texts: []string{"a"},
 	},
 	{
@@ -93,8 +93,8 @@ var quirks = []quirk{
 	},
 	{
 		name:  "an error after texts",
-		send:  []message{response1("a").stream(), failed("Error generating stream: boom")},
-		texts: []string{"a"}, fails: []error{ErrFailed}, code: http.StatusBadGateway,
+		send:  []message{says("a").stream(), failed("Error generating stream: boom")},
+		texts: []string{"a"}, fails: []error{ErrFailed, ErrIncomplete}, code: http.StatusBadGateway,
 	},
 	{
 		name:  "an error that names a path",
@@ -117,19 +117,19 @@ var quirks = []quirk{
 		texts: []string{""}, fails: []error{haiku.ErrOverloaded}, code: http.StatusServiceUnavailable,
 	},
 	{
-		name: "it has given up", send: []message{response1("a").stream(), response1("").texts("finish_reason", "abort").last(true).stream()},
+		name: "it has given up", send: []message{says("a").stream(), says("").texts("finish_reason", "abort").last(true).stream()},
 		texts: []string{"a"}, fails: []error{ErrIncomplete}, code: http.StatusBadGateway,
 	},
 	{
-		name: "somebody cancelled", send: []message{response1("a").stream(), failed("Request was cancelled")},
+		name: "somebody cancelled", send: []message{says("a").stream(), failed("Request was cancelled")},
 		texts: []string{"a"}, fails: []error{ErrIncomplete}, code: http.StatusBadGateway,
 	},
 	{
 		name: "two choices", req: two,
 		send: []message{
-			response1("a", "x").texts("finish_reason", "None", "None").counts("num_input_tokens", 4).counts("num_output_tokens", 1, 1).stream(),
-			response1("b", "").texts("finish_reason", "None", "stop").counts("num_input_tokens", 4).counts("num_output_tokens", 2, 1).stream(),
-			response1("", "").texts("finish_reason", "length", "stop").counts("num_input_tokens", 4).counts("num_output_tokens", 0, 0).last(true).stream(),
+			says("a", "x").texts("finish_reason", "None", "None").counts("num_input_tokens", 4).counts("num_output_tokens", 1, 1).stream(),
+			says("b", "").texts("finish_reason", "None", "stop").counts("num_input_tokens", 4).counts("num_output_tokens", 2, 1).stream(),
+			says("", "").texts("finish_reason", "length", "stop").counts("num_input_tokens", 4).counts("num_output_tokens", 0, 0).last(true).stream(),
 		},
 		texts: []string{"ab", "x"}, finish: []haiku.FinishReason{haiku.FinishLength, haiku.FinishStop},
 		usage: haiku.Usage{PromptTokens: 4, CompletionTokens: 5},
@@ -137,13 +137,13 @@ var quirks = []quirk{
 	{
 		name: "two choices one by one", report: "NVIDIA/TensorRT-LLM triton_backend", opts: trt, req: two,
 		send: []message{
-			response1("a").counts("sequence_index", 0).stream(), response1("x").counts("sequence_index", 1).stream(),
-			response1("b").counts("sequence_index", 0).stream(), new(infer).last(true).stream(),
+			says("a").counts("sequence_index", 0).stream(), says("x").counts("sequence_index", 1).stream(),
+			says("b").counts("sequence_index", 0).stream(), new(infer).last(true).stream(),
 		},
 		texts: []string{"ab", "x"},
 	},
 	{
-		name: "a choice that nobody asked for", send: []message{response1("a", "b").stream()},
+		name: "a choice that nobody asked for", send: []message{says("a", "b").stream()},
 		texts: []string{"a"}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
@@ -151,7 +151,7 @@ var quirks = []quirk{
 		texts: []string{""}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
-		name: "a reason of another type", send: []message{response1("a").counts("finish_reason", 1).stream()},
+		name: "a reason of another type", send: []message{says("a").counts("finish_reason", 1).stream()},
 		texts: []string{"a"}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
@@ -164,57 +164,57 @@ var quirks = []quirk{
 		texts: []string{""}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
-		name: "an answer to somebody else", send: []message{response1("a").of("another").stream()},
+		name: "an answer to somebody else", send: []message{says("a").of("another").stream()},
 		texts: []string{""}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
-		name: "no message", send: []message{response1("a").stream(), {0xff, 0xff}},
+		name: "no message", send: []message{says("a").stream(), {0xff, 0xff}},
 		texts: []string{"a"}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "a message that is too long", opts: Options{MaxMessageBytes: 1000},
-		send:  []message{response1("a").stream(), response1(strings.Repeat("b", 2000)).stream()},
+		send:  []message{says("a").stream(), says(strings.Repeat("b", 2000)).stream()},
 		texts: []string{"a"}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
 		name:  "a long text",
-		send:  []message{response1(strings.Repeat("long ", 100_000)).last(true).stream()},
+		send:  []message{says(strings.Repeat("long ", 100_000)).last(true).stream()},
 		texts: []string{strings.Repeat("long ", 100_000)},
 	},
 	{
 		name: "all of the text and the prompt each time", report: "triton-inference-server/vllm_backend#35", opts: old,
-		send:  []message{response1("pa").stream(), response1("pab").stream(), response1("pab").last(true).stream()},
+		send:  []message{says("pa").stream(), says("pab").stream(), says("pab").last(true).stream()},
 		texts: []string{"ab"},
 	},
 	{
 		name: "a prompt that is not the same", report: "triton-inference-server/tensorrtllm_backend#57", opts: old,
-		send:  []message{response1("<s> p and more").stream()},
+		send:  []message{says("<s> p and more").stream()},
 		texts: []string{""}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "characters in parts", report: "triton-inference-server/tensorrtllm_backend#192", opts: old,
-		send:  []message{response1("p\uFFFD").stream(), response1("p你\uFFFD\uFFFD").stream(), response1("p你好").last(true).stream()},
+		send:  []message{says("p\uFFFD").stream(), says("p你\uFFFD\uFFFD").stream(), says("p你好").last(true).stream()},
 		texts: []string{"你好"},
 	},
 	{
 		name: "the prompt before the parts", opts: Options{Dialect: echoing{}}, req: haiku.Request{Prompt: "What? "},
-		send:  []message{response1("Wh").stream(), response1("at? No").stream(), response1(".").last(true).stream()},
+		send:  []message{says("Wh").stream(), says("at? No").stream(), says(".").last(true).stream()},
 		texts: []string{"No."},
 	},
 	{
 		name: "a character that stays a part", opts: old,
-		send:  []message{response1("pa\uFFFD").stream(), new(infer).last(true).stream()},
+		send:  []message{says("pa\uFFFD").stream(), new(infer).last(true).stream()},
 		texts: []string{"a\uFFFD"},
 	},
 	{
 		name: "as many texts as tokens were asked for", opts: bare, req: haiku.Request{Prompt: "p", MaxTokens: 2},
-		send:  []message{response1("a").stream(), response1("b").last(true).stream()},
+		send:  []message{says("a").stream(), says("b").last(true).stream()},
 		texts: []string{"ab"}, finish: []haiku.FinishReason{haiku.FinishLength}, usage: haiku.Usage{PromptTokens: 1, CompletionTokens: 2},
 	},
 	{
 		name: "a stop string that the engine does not know", report: "triton-inference-server/tensorrtllm_backend#128", opts: trt,
 		req:   haiku.Request{Prompt: "p", Stop: []string{"STOP"}},
-		send:  []message{response1("a S").stream(), response1("TOP").stream(), response1(" more").last(true).stream()},
+		send:  []message{says("a S").stream(), says("TOP").stream(), says(" more").last(true).stream()},
 		texts: []string{"a "},
 	},
 	{
@@ -222,21 +222,21 @@ var quirks = []quirk{
 		texts: []string{""}, fails: []error{haiku.ErrInvalidRequest}, code: http.StatusBadRequest,
 	},
 	{
-		name: "a status after texts", send: []message{response1("a").stream()}, status: status.Error(codes.Unavailable, "going away"),
+		name: "a status after texts", send: []message{says("a").stream()}, status: status.Error(codes.Unavailable, "going away"),
 		texts: []string{"a"}, fails: []error{ErrIncomplete, ErrFailed}, code: http.StatusBadGateway,
 	},
 	{
-		name: "a status after the end", send: []message{response1("a").last(true).stream()}, status: status.Error(codes.Canceled, "too late"),
+		name: "a status after the end", send: []message{says("a").last(true).stream()}, status: status.Error(codes.Canceled, "too late"),
 		texts: []string{"a"},
 	},
 	{
 		name: "the whole answer in one call", opts: Options{Dialect: VLLM{}, Unary: true},
-		send:  []message{response1("a b c").texts("finish_reason", "stop").counts("num_input_tokens", 2).counts("num_output_tokens", 3).unary()},
+		send:  []message{says("a b c").texts("finish_reason", "stop").counts("num_input_tokens", 2).counts("num_output_tokens", 3).unary()},
 		texts: []string{"a b c"}, usage: haiku.Usage{PromptTokens: 2, CompletionTokens: 3},
 	},
 	{
 		name: "the whole answer in one call, without more", opts: Options{Dialect: VLLM{Basic: true}, Unary: true},
-		send:  []message{response1("a b c").unary()},
+		send:  []message{says("a b c").unary()},
 		texts: []string{"a b c"},
 	},
 	{

@@ -45,7 +45,7 @@ type infer struct {
 	raw       [][]byte
 }
 
-func response1(texts ...string) *infer { return new(infer).texts("text_output", texts...) }
+func says(texts ...string) *infer { return new(infer).texts("text_output", texts...) }
 
 func (r *infer) output(name, datatype string, raw []byte, shape ...int64) *infer {
 	var dims message

@@ -103,6 +103,10 @@ func fromStatus(err error, trailer metadata.MD, maxMessage int) *StatusError {
 	switch e.Code {
 	case codes.Unauthenticated, codes.PermissionDenied:
 		e.kind = ErrCredentials
+	case codes.Unavailable: // is what Triton is without the header of --grpc-restricted-protocol
+		if e.says([]string{"protocol is restricted"}) {
+			e.kind, e.refused = ErrCredentials, true
+		}
 	case codes.ResourceExhausted:
 		// What gRPC says here of a response that is too long has the same code as
 		// what a server says of too many requests.
@@ -152,8 +156,8 @@ var inStream = []struct {
 	{"was cancelled", codes.Canceled},
 }
 
-// told is the error that a response consists of.
-func told(message []byte) *StatusError {
+// told is the error that a response consists of, after content or before it.
+func told(message []byte, content bool) *StatusError {
 	e := &StatusError{Code: codes.Unknown, Message: string(message), InStream: true}
 	for _, known := range inStream {
 		if e.says([]string{known.words}) {
@@ -161,7 +165,7 @@ func told(message []byte) *StatusError {
 			break
 		}
 	}
-	if e.Code == codes.Canceled {
+	if content || e.Code == codes.Canceled {
 		e.kind = ErrIncomplete
 	}
 	return e

@@ -56,6 +56,18 @@ func TestEachStatusHasItsPlace(t *testing.T) {
 	}
 }
 
+// Triton with --grpc-restricted-protocol is not available to those who lack a
+// header.
+func TestARestrictedProtocolIsAMatterOfCredentials(t *testing.T) {
+	s := &triton{answer: func(*call) error {
+		return status.Error(codes.Unavailable, "This protocol is restricted, expecting header 'triton-grpc-protocol-key'")
+	}}
+	_, err := read(t.Context(), s.start(t, Options{}), hello)
+	require.ErrorIs(t, err, ErrCredentials)
+	require.Equal(t, http.StatusBadGateway, haiku.ErrorFrom(err).Status)
+	require.Len(t, s.asks(), 1)
+}
+
 func TestAServerSaysWhenItWantsToBeAskedAgain(t *testing.T) {
 	info := func(seconds, nanos uint64) message {
 		return message{}.bytes(1, message{}.varint(1, seconds).varint(2, nanos))
@@ -89,7 +101,7 @@ func TestAServerSaysWhenItWantsToBeAskedAgain(t *testing.T) {
 // What gRPC says itself of a long response is not the server's limit of requests,
 // though it has the same code.
 func TestALongResponseIsNoLimitOfRequests(t *testing.T) {
-	long := &triton{answer: func(c *call) error { return c.send(response1(string(make([]byte, 2000))).stream()) }}
+	long := &triton{answer: func(c *call) error { return c.send(says(string(make([]byte, 2000))).stream()) }}
 	_, err := read(t.Context(), long.start(t, Options{MaxMessageBytes: 1500}), hello)
 	require.ErrorIs(t, err, ErrMalformed)
 	require.NotErrorIs(t, err, haiku.ErrRateLimited)
@@ -112,7 +124,7 @@ func TestErrorsInAStreamAreKnownByTheirWords(t *testing.T) {
 		"prompt length (5000) exceeds maximum input length (4096)":       haiku.ErrContextLength,
 		"anything else": ErrFailed,
 	} {
-		err := (&Engine{}).wire(t.Context(), told([]byte(text)))
+		err := (&Engine{}).wire(t.Context(), told([]byte(text), false))
 		require.ErrorIs(t, err, want, text)
 		var told *StatusError
 		require.ErrorAs(t, err, &told)

@@ -130,7 +130,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		want := rapid.SliceOf(rapid.String()).Draw(t, "texts")
 		counts := rapid.SliceOf(rapid.Uint32Range(0, 1000)).Draw(t, "counts")
 		id := rapid.StringN(0, 20, -1).Draw(t, "id")
-		in := response1(want...).counts("n", counts...).of(id)
+		in := says(want...).counts("n", counts...).of(id)
 		final := rapid.Bool().Draw(t, "flagged")
 		if final {
 			in.last(rapid.Bool().Draw(t, "final"))
@@ -239,7 +239,7 @@ func TestReadingAResponseAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	m := mem.BufferSlice{mem.SliceBuffer(response1(" token").texts("finish_reason", "None").
+	m := mem.BufferSlice{mem.SliceBuffer(says(" token").texts("finish_reason", "None").
 		counts("num_input_tokens", 12).counts("num_output_tokens", 1).of("req-1").last(false).stream())}
 	in := new(streamReply)
 	read := func() {
@@ -263,7 +263,7 @@ func FuzzDecode(f *testing.F) {
 	for _, name := range []string{"response", "failure"} {
 		f.Add(golden(f, name))
 	}
-	f.Add([]byte(response1("a", "b").counts("n", 1, 2).last(true).stream()))
+	f.Add([]byte(says("a", "b").counts("n", 1, 2).last(true).stream()))
 	f.Fuzz(func(t *testing.T, m []byte) {
 		for _, r := range []*response{decode(m), decodeAlone(m)} {
 			for i := range r.outputs {
