@@ -224,9 +224,9 @@ func TestAClientsDeadlineIsTheClients(t *testing.T) {
 }
 
 func TestASlowReaderIsNotTheServersSilence(t *testing.T) {
-	many := func(c *call) error {
-		for range 500 {
-			if err := c.send(says("0123456789").stream()); err != nil {
+	many := func(c *call) error { // more than the window takes
+		for range 200 {
+			if err := c.send(says(strings.Repeat("x", 1000)).stream()); err != nil {
 				return err
 			}
 		}
@@ -240,7 +240,7 @@ func TestASlowReaderIsNotTheServersSilence(t *testing.T) {
 			read += len(tok.Text)
 			time.Sleep(time.Minute)
 		}
-		require.Equal(t, 5000, read)
+		require.Equal(t, 200_000, read)
 	})
 }
 
@@ -326,6 +326,18 @@ func TestAServerThatIsNotAvailableIsAskedAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestRetriesDoNotComeAllAtOnce(t *testing.T) {
+	e := &Engine{opts: Options{Retries: 3, RetryWait: time.Second}}
+	waits := map[time.Duration]bool{}
+	for range 20 {
+		wait, ok := e.retry(&StatusError{Code: codes.Unavailable}, 1)
+		require.True(t, ok)
+		require.InDelta(t, 2*time.Second, wait, float64(time.Second))
+		waits[wait] = true
+	}
+	require.Greater(t, len(waits), 10)
 }
 
 func TestLeavingEndsTheWaitForARetry(t *testing.T) {

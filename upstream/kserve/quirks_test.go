@@ -218,6 +218,14 @@ var quirks = []quirk{
 		texts: []string{"a "},
 	},
 	{
+		name: "one of two choices stops here and goes on there", opts: bare,
+		req: haiku.Request{Prompt: "p", Choices: 2, Stop: []string{"STOP"}, Sampling: haiku.Sampling{Temperature: 1}},
+		send: []message{
+			says("a STOP", "x").stream(), says(" more", "y").stream(), says(" and more", "z").last(true).stream(),
+		},
+		texts: []string{"a ", "xyz"},
+	},
+	{
 		name: "a status instead of an answer", status: status.Error(codes.InvalidArgument, "no such sampling parameter"),
 		texts: []string{""}, fails: []error{haiku.ErrInvalidRequest}, code: http.StatusBadRequest,
 	},
