@@ -18,8 +18,7 @@ type Key [sha256.Size]byte
 // everything that shapes the answer. What only names the request, says how
 // urgent it is or how the answer is written out is no part of it.
 func KeyOf(req *haiku.Request, namespace string) Key {
-	var room [1 << 10]byte // on the stack, for prompts of usual length
-	d := digest(room[:0])
+	var d digest
 	d.text("haiku answer 1")
 	d.partition(req, namespace)
 	d.count(len(req.Messages))
@@ -47,8 +46,7 @@ func (d *digest) continued(req *haiku.Request) {
 // the vector's length, too: the vectors of two models have nothing to do with each
 // other.
 func partitionOf(req *haiku.Request, namespace, embedder string, dimensions int) Key {
-	var room [1 << 10]byte
-	d := digest(room[:0])
+	var d digest
 	d.text("haiku partition 1")
 	d.text(embedder)
 	d.count(dimensions)
@@ -67,17 +65,40 @@ func partitionOf(req *haiku.Request, namespace, embedder string, dimensions int)
 }
 
 // digest is values written so that no two sequences of them are the same bytes.
-type digest []byte
+// It lies on the stack, and so do the bytes of prompts of usual length.
+type digest struct {
+	room [1 << 10]byte
+	used int
+	long []byte // all of it, once room is too small
+}
 
-func (d *digest) sum() Key { return sha256.Sum256(*d) }
+// extend returns where the next n bytes go.
+func (d *digest) extend(n int) []byte {
+	if d.used+n <= len(d.room) && d.long == nil {
+		d.used += n
+		return d.room[d.used-n : d.used]
+	}
+	if d.long == nil {
+		d.long = append(make([]byte, 0, 2*(d.used+n)), d.room[:d.used]...)
+	}
+	d.long = slices.Grow(d.long, n)[:len(d.long)+n]
+	return d.long[len(d.long)-n:]
+}
 
-func (d *digest) number(n uint64) { *d = binary.LittleEndian.AppendUint64(*d, n) }
+func (d *digest) sum() Key {
+	if d.long != nil {
+		return sha256.Sum256(d.long)
+	}
+	return sha256.Sum256(d.room[:d.used])
+}
+
+func (d *digest) number(n uint64) { binary.LittleEndian.PutUint64(d.extend(8), n) }
 func (d *digest) count(n int)     { d.number(uint64(n)) }
 func (d *digest) float(x float64) { d.number(math.Float64bits(x)) }
 
 func (d *digest) text(s string) {
 	d.count(len(s))
-	*d = append(*d, s...)
+	copy(d.extend(len(s)), s)
 }
 
 func (d *digest) flag(b bool) {

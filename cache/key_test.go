@@ -1,11 +1,15 @@
 package cache
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/intelliparadigm/haiku"
 )
@@ -97,4 +101,24 @@ func TestThePartitionIsEverythingButTheQuestion(t *testing.T) {
 	require.NotEqual(t, want, partitionOf(req("t", "x", "u"), "", "e", 3))
 	require.NotEqual(t, want, partitionOf(req("t", "s", "u"), "x", "e", 3))
 	require.NotEqual(t, want, partitionOf(req("t", "s", "u", haiku.Message{Role: haiku.RoleAssistant, Content: "before"}), "", "e", 3))
+}
+
+// What is hashed is the same bytes wherever they lie.
+func TestADigestIsOfAllThatWasWritten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var d digest
+		var want []byte
+		for range rapid.IntRange(0, 20).Draw(t, "writes") {
+			if rapid.Bool().Draw(t, "text") {
+				s := strings.Repeat("x", rapid.IntRange(0, 1100).Draw(t, "bytes"))
+				d.text(s)
+				want = append(binary.LittleEndian.AppendUint64(want, uint64(len(s))), s...)
+			} else {
+				n := rapid.Uint64().Draw(t, "number")
+				d.number(n)
+				want = binary.LittleEndian.AppendUint64(want, n)
+			}
+		}
+		require.Equal(t, Key(sha256.Sum256(want)), d.sum())
+	})
 }

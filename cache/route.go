@@ -105,8 +105,7 @@ func (c *Cached) route(ctx context.Context, req *haiku.Request, control Control)
 
 // promptKey is where the route of a request's kind is found.
 func promptKey(t *Table, req *haiku.Request, namespace string) Key {
-	var room [1 << 10]byte
-	d := digest(room[:0])
+	var d digest
 	d.text("haiku route 1")
 	d.text(t.Version)
 	d.text(req.Tenant)
