@@ -37,6 +37,11 @@ type Delta struct {
 	Escaped []byte
 	// Logprobs are those of the tokens whose text ends in this delta.
 	Logprobs []TokenLogprob
+	// Members are the JSON members that the delta carries beside its text,
+	// without the braces around them: valid, each name once, never content or
+	// role, and without line breaks. Where both are there, they come before the
+	// text.
+	Members []byte
 	// Finish is not empty on the choice's last delta.
 	Finish FinishReason
 }

@@ -2,9 +2,7 @@ package haiku
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"math"
 	"time"
 	"unsafe"
 
@@ -13,9 +11,24 @@ import (
 
 // TryPush adds p if there is room and never blocks. It is for producers that
 // serve many streams from one loop. A piece with a text of its own over 512
-// bytes must go through [StreamWriter.Push] instead; here it ends the stream.
-// Only the Model may call it, from one goroutine at a time.
+// bytes, or a Delta over 240, must go through [StreamWriter.Push] instead; here
+// it ends the stream. Only the Model may call it, from one goroutine at a time.
 func (w *StreamWriter) TryPush(p Piece) PushResult {
+	if len(p.Delta) > 0 {
+		if !w.checkDelta(&p) {
+			return Gone
+		}
+		if len(p.Delta) > w.maxDelta() {
+			w.fail("haiku: the model tried to push a delta of %d bytes, longer than the stream's arena takes: use Push", len(p.Delta))
+			return Gone
+		}
+	}
+	return w.tryPush(&p, false)
+}
+
+// tryPush is TryPush for a piece whose Delta has been checked, and of which
+// more follows or not.
+func (w *StreamWriter) tryPush(p *Piece, more bool) PushResult {
 	if w.ctx.Err() != nil {
 		return Gone
 	}
@@ -26,7 +39,7 @@ func (w *StreamWriter) TryPush(p Piece) PushResult {
 	if c.finished {
 		return Stopped
 	}
-	piece, text, aux := w.payload(&p)
+	piece, text, aux := w.payload(p, more)
 	if len(text) > w.maxText() {
 		w.fail("haiku: the model tried to push a text of %d bytes, longer than the stream's arena takes: use Push", len(text))
 		return Gone
@@ -38,14 +51,19 @@ func (w *StreamWriter) TryPush(p Piece) PushResult {
 	if p.Logprob != nil {
 		slot.Logprob = p.Logprob.Logprob
 	}
+	if len(p.Delta) > 0 {
+		slot.Flags = flagDelta
+	}
 	hold, drop, matched := c.stop.add(piece)
 	slot.Hold, slot.Drop = uint16(hold), uint32(drop)
+	finish := p.Finish
 	if matched {
-		p.Finish = FinishStop
+		finish = FinishStop
 	}
-	if p.Finish != "" {
+	if finish != "" {
 		c.finished = true
-		slot.Flags, slot.Finish = ring.FlagFinish, finishCode(p.Finish)
+		slot.Flags |= ring.FlagFinish
+		slot.Finish = finishCode(finish)
 	}
 	w.ring.TryPush(slot, text, aux)
 	if matched {
@@ -56,28 +74,39 @@ func (w *StreamWriter) TryPush(p Piece) PushResult {
 
 // Push adds p and waits while the reader is behind, so it never returns Full.
 // A text of any length is delivered, a long one in several tokens of which the
-// last has p's ID. The error says why the piece can no longer be delivered and
-// matches the error of the context that has ended. Only the Model may call it.
+// last has p's ID, and a long Delta in a token of its own before them. The
+// error says why the piece can no longer be delivered and matches the error of
+// the context that has ended. Only the Model may call it.
 func (w *StreamWriter) Push(ctx context.Context, p Piece) (PushResult, error) {
 	if w.inVocabulary(&p) {
 		p.Text = ""
 	}
+	if len(p.Delta) > 0 {
+		if !w.checkDelta(&p) {
+			return Gone, w.gone()
+		}
+		if len(p.Delta) > w.maxDelta() {
+			if r, err := w.pushDelta(ctx, &p); r != Pushed || w.isEmpty(&p) {
+				return r, err
+			}
+		}
+	}
 	for len(p.Text) > w.maxText() {
 		head := Piece{Choice: p.Choice, ID: NoToken, Text: p.Text[:w.maxText()]}
-		if r, err := w.pushOne(ctx, head); r != Pushed {
+		if r, err := w.pushOne(ctx, &head, false); r != Pushed {
 			return r, err
 		}
 		p.Text = p.Text[w.maxText():]
 	}
-	return w.pushOne(ctx, p)
+	return w.pushOne(ctx, &p, false)
 }
 
-func (w *StreamWriter) pushOne(ctx context.Context, p Piece) (PushResult, error) {
+func (w *StreamWriter) pushOne(ctx context.Context, p *Piece, more bool) (PushResult, error) {
 	for {
-		switch r := w.TryPush(p); r {
+		switch r := w.tryPush(p, more); r {
 		case Full:
 		case Gone:
-			return Gone, fmt.Errorf("haiku: reader gone: %w", w.ctx.Err())
+			return Gone, w.gone()
 		default:
 			return r, nil
 		}
@@ -89,6 +118,9 @@ func (w *StreamWriter) pushOne(ctx context.Context, p Piece) (PushResult, error)
 		}
 	}
 }
+
+// gone is the error of a push after the reader has left or the stream was ended.
+func (w *StreamWriter) gone() error { return fmt.Errorf("haiku: reader gone: %w", w.ctx.Err()) }
 
 // Finish ends a choice that has no further text, as when the model emits its
 // end-of-sequence token. It never has to wait. Only the Model may call it.
@@ -122,18 +154,24 @@ func (w *StreamWriter) inVocabulary(p *Piece) bool { return p.ID >= 0 && w.vocab
 
 // payload splits p into the bytes that count as its text and what of it must
 // travel in the ring's arena.
-func (w *StreamWriter) payload(p *Piece) (piece, text, aux []byte) {
+func (w *StreamWriter) payload(p *Piece, more bool) (piece, text, aux []byte) {
 	if w.inVocabulary(p) {
 		piece = w.vocab.Piece(p.ID)
 	} else {
 		text = unsafe.Slice(unsafe.StringData(p.Text), len(p.Text)) // copied into the arena, never written
 		piece = text
 	}
-	if p.Logprob != nil {
-		w.aux = appendLogprobs(w.aux[:0], p.Logprob, w.ring.MaxPayload()-len(text))
-		aux = w.aux
+	if p.Logprob == nil && len(p.Delta) == 0 {
+		return piece, text, nil
 	}
-	return piece, text, aux
+	w.aux = w.aux[:0]
+	if len(p.Delta) > 0 {
+		w.aux = appendDelta(w.aux, p.Delta, more)
+	}
+	if p.Logprob != nil {
+		w.aux = appendLogprobs(w.aux, p.Logprob, w.ring.MaxPayload()-len(text))
+	}
+	return piece, text, w.aux
 }
 
 // room reports whether a piece with that many arena bytes fits, and otherwise
@@ -194,57 +232,4 @@ func finishCode(r FinishReason) uint8 {
 		}
 	}
 	return 1 // no word, or an unknown one, is still an end
-}
-
-// The auxiliary bytes of a slot are the log-probabilities of the token and its
-// alternatives: for each the id (int32), the log-probability (float32), the
-// number of bytes (uint16) and the bytes, all little-endian. vocabularyBytes
-// in place of the number says that the vocabulary has them.
-const vocabularyBytes = math.MaxUint16
-
-func appendLogprobs(dst []byte, lp *TokenLogprob, limit int) []byte {
-	dst = appendLogprob(dst, lp)
-	for i := range lp.Top {
-		longer := appendLogprob(dst, &lp.Top[i])
-		if len(longer) > limit {
-			break
-		}
-		dst = longer
-	}
-	return dst
-}
-
-func appendLogprob(dst []byte, lp *TokenLogprob) []byte {
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(lp.ID))
-	dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(lp.Logprob))
-	if lp.Bytes == nil {
-		return binary.LittleEndian.AppendUint16(dst, vocabularyBytes)
-	}
-	b := lp.Bytes[:min(len(lp.Bytes), 256)]
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(b)))
-	return append(dst, b...)
-}
-
-func decodeLogprobs(aux []byte, v *Vocabulary) TokenLogprob {
-	var own TokenLogprob
-	for first := true; len(aux) >= 10; first = false {
-		lp := TokenLogprob{
-			ID:      int32(binary.LittleEndian.Uint32(aux)),
-			Logprob: math.Float32frombits(binary.LittleEndian.Uint32(aux[4:])),
-		}
-		n := int(binary.LittleEndian.Uint16(aux[8:]))
-		aux = aux[10:]
-		if n == vocabularyBytes {
-			lp.Bytes = v.Piece(lp.ID)
-		} else {
-			lp.Bytes = append([]byte{}, aux[:n]...)
-			aux = aux[n:]
-		}
-		if first {
-			own = lp
-		} else {
-			own.Top = append(own.Top, lp)
-		}
-	}
-	return own
 }

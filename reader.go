@@ -16,6 +16,8 @@ type reader struct {
 	w       *StreamWriter
 	choices []unreleased
 	wire    []byte
+	delta   []byte // of the slots read last
+	partial bool   // more of delta follows
 }
 
 // unreleased is the text of one choice that has been generated and not shown.
@@ -40,7 +42,13 @@ type shown struct {
 	text     []byte // whole UTF-8 characters
 	wire     []byte // text escaped for a JSON string, nil if not yet done
 	logprobs []TokenLogprob
+	delta    []byte // JSON members
 	finish   FinishReason
+}
+
+// says reports whether there is anything to show.
+func (s *shown) says() bool {
+	return len(s.text) > 0 || len(s.logprobs) > 0 || len(s.delta) > 0 || s.finish != ""
 }
 
 func newReader(w *StreamWriter) *reader {
@@ -51,18 +59,26 @@ func newReader(w *StreamWriter) *reader {
 	return r
 }
 
-// take consumes one slot, and reports whether there was one.
+// take consumes one slot, or those of one delta, and reports whether there was
+// one.
 func (r *reader) take(out *shown) bool {
 	if r.w.ring == nil {
 		return r.w.takeRecalled(out)
 	}
 	slot, text, aux, ok := r.w.ring.Peek()
+	for ok && slot.Flags&flagDelta != 0 {
+		if aux = r.collect(aux); !r.partial {
+			break
+		}
+		r.w.ring.Advance()
+		slot, text, aux, ok = r.w.ring.Peek()
+	}
 	if !ok {
 		return false
 	}
 	c := &r.choices[slot.Choice]
 	*out = shown{choice: int(slot.Choice), id: slot.Token, finish: finishReasons[slot.Finish]}
-	if c.shown == len(c.text) && slot.Hold == 0 && slot.Drop == 0 && len(aux) == 0 {
+	if c.shown == len(c.text) && slot.Hold == 0 && slot.Drop == 0 && slot.Flags&ring.FlagAux == 0 {
 		if wire, whole := r.w.vocab.wire(slot.Token); whole {
 			out.text, out.wire = r.w.vocab.Piece(slot.Token), wire
 			r.w.ring.Advance()
@@ -72,6 +88,9 @@ func (r *reader) take(out *shown) bool {
 	if slot.Token >= 0 && len(text) == 0 {
 		text = r.w.vocab.Piece(slot.Token)
 	}
+	if slot.Flags&flagDelta != 0 {
+		out.delta = r.delta
+	}
 	c.append(text)
 	if len(aux) > 0 {
 		c.logprobs = append(c.logprobs, heldLogprob{decodeLogprobs(aux, r.w.vocab), len(c.text)})
@@ -79,6 +98,17 @@ func (r *reader) take(out *shown) bool {
 	r.w.ring.Advance()
 	c.release(out, slot)
 	return true
+}
+
+// collect adds a slot's part to the delta and returns the rest of its auxiliary
+// bytes.
+func (r *reader) collect(aux []byte) []byte {
+	if !r.partial {
+		r.delta = r.delta[:0]
+	}
+	part, rest, more := cutDelta(aux)
+	r.delta, r.partial = append(r.delta, part...), more
+	return rest
 }
 
 // escaped returns the text of out for the inside of a JSON string.
@@ -190,7 +220,7 @@ func (w *StreamWriter) Tokens() iter.Seq2[Token, error] {
 }
 
 func (s *shown) token() Token {
-	return Token{Choice: s.choice, ID: s.id, Text: string(s.text), Logprobs: s.logprobs, Finish: s.finish}
+	return Token{Choice: s.choice, ID: s.id, Text: string(s.text), Logprobs: s.logprobs, Delta: string(s.delta), Finish: s.finish}
 }
 
 // Text reads the stream to its end and returns the text of its first choice,

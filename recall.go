@@ -63,6 +63,7 @@ const recalledAtOnce = 64
 
 // takeRecalled takes the next token, and reports whether there was one.
 func (w *StreamWriter) takeRecalled(out *shown) bool {
+	var err error
 	for a := &w.recalled; !a.over; {
 		if a.next == len(a.tokens) {
 			w.endRecalled(w.incomplete())
@@ -85,9 +86,25 @@ func (w *StreamWriter) takeRecalled(out *shown) bool {
 		}
 		w.choices[tok.Choice].finished = tok.Finish != ""
 		out.recall(tok)
+		if out.delta, err = w.recalledDelta(tok); err != nil {
+			w.endRecalled(err)
+			break
+		}
 		return true
 	}
 	return false
+}
+
+// recalledDelta is a token's delta. It is checked here too: who has an answer at
+// hand may have it from elsewhere.
+func (w *StreamWriter) recalledDelta(tok *Token) ([]byte, error) {
+	if tok.Delta == "" {
+		return nil, nil
+	}
+	if w.members == nil {
+		w.members = new(memberReader)
+	}
+	return w.members.clean([]byte(tok.Delta))
 }
 
 func (w *StreamWriter) endRecalled(err error) {

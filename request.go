@@ -18,6 +18,7 @@ import "context"
 //     nil, and reports what was used through [StreamWriter.SetUsage] in
 //     every case, so that cancelled work is counted too.
 //   - A request it refuses is an [Error] returned before the first token.
+//     Extensions it sees only if it is [Extended].
 //   - A panic is the caller's to recover; it must leave no lock held.
 type Model interface {
 	Generate(ctx context.Context, w *StreamWriter, req *Request) error
@@ -39,6 +40,7 @@ const (
 	RoleSystem    Role = "system"
 	RoleUser      Role = "user"
 	RoleAssistant Role = "assistant"
+	RoleTool      Role = "tool" // the result of a call; see [Extended]
 )
 
 // Message is one turn of a conversation.
@@ -46,6 +48,10 @@ type Message struct {
 	Role    Role
 	Name    string // optional name of the speaker
 	Content string // valid UTF-8; never interpreted as control tokens
+	// Extensions are what the message says beyond these fields, as tool_calls
+	// and tool_call_id do. One named content is an array of parts, in which case
+	// Content is empty; beside tool_calls an empty Content is none.
+	Extensions []Extension
 }
 
 // Request is everything that shapes an answer. The zero value of each field
@@ -89,6 +95,11 @@ type Request struct {
 	// that many of the most probable alternatives beside it.
 	Logprobs    bool
 	TopLogprobs int
+
+	// Extensions are what the request asks for beyond these fields, as tools,
+	// tool_choice, response_format and reasoning_effort do, each name once. Only
+	// a model that is [Extended] gets a request with extensions.
+	Extensions []Extension
 
 	// Encoder writes the answer's bytes on an HTTP response. Nil sends the
 	// text alone, as server-sent events with one JSON string each.
@@ -184,6 +195,14 @@ type Token struct {
 	Text string
 	// Logprobs are those of the tokens whose text ends here, when asked for.
 	Logprobs []TokenLogprob
+	// Delta is what the choice's delta says beside its text: JSON members
+	// without the braces around them, each name once, on one line, as in
+	//
+	//	"reasoning_content":"…"
+	//	"tool_calls":[{"index":0,"function":{"arguments":"{"}}]
+	//
+	// It is empty where the model says nothing but text.
+	Delta string
 	// Finish is set on the last token of a choice, which may have no text.
 	Finish FinishReason
 }

@@ -125,12 +125,12 @@ func (a *answer) await(events bool) {
 func (a *answer) drain(r *reader, events bool) {
 	var t shown
 	for (!events || len(a.out.Buf) < maxFlushBytes) && r.take(&t) {
-		if len(t.text) == 0 && len(t.logprobs) == 0 && t.finish == "" {
+		if !t.says() {
 			continue // all of it has to wait
 		}
 		a.out.Acquire()
 		a.begin()
-		a.delta = Delta{Choice: t.choice, Escaped: r.escaped(&t), Logprobs: t.logprobs, Finish: t.finish}
+		a.delta = Delta{Choice: t.choice, Escaped: r.escaped(&t), Logprobs: t.logprobs, Members: t.delta, Finish: t.finish}
 		a.out.Buf = a.enc.Token(a.out.Buf, &a.delta)
 	}
 }

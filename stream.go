@@ -82,7 +82,8 @@ type StreamWriter struct {
 
 	// The producer's side.
 	choices []choice
-	aux     []byte // reused for log-probabilities
+	aux     []byte        // reused for deltas and log-probabilities
+	members *memberReader // nil until there is a delta
 	onSpace func()
 	space   chan struct{}
 	stalled atomic.Bool
@@ -106,6 +107,11 @@ type Piece struct {
 	// Logprob is the token's own, with its alternatives in Top, when the
 	// request asks for it. It is copied.
 	Logprob *TokenLogprob
+	// Delta is what the choice's delta says beside its text; see [Token]. It
+	// passes by stop strings and text that has to wait, and is copied. Members
+	// named content and role belong to the stream, and are refused like what is
+	// not JSON, or more than 1 MiB: they end the stream with an error.
+	Delta []byte
 	// Finish is set when this is the choice's last piece.
 	Finish FinishReason
 }
@@ -179,7 +185,8 @@ func (w *StreamWriter) start() error {
 	return nil
 }
 
-// check refuses what would take more memory than a stream may.
+// check refuses what would take more memory than a stream may, and what is not
+// for the model.
 func (w *StreamWriter) check() error {
 	if w.req.Choices > maxChoices {
 		return ErrInvalidRequest.With("n", "at most %d choices can be asked for", maxChoices)
@@ -193,7 +200,10 @@ func (w *StreamWriter) check() error {
 				"a stop string must be UTF-8 of 1 to %d bytes", maxStopBytes)
 		}
 	}
-	return nil
+	if err := checkExtensions(w.req); err != nil {
+		return err
+	}
+	return TakesExtensions(w.model, w.req)
 }
 
 // prepare makes what lies between the model and the reader.

@@ -44,6 +44,7 @@ const (
 	FlagFinish uint8 = 1 << iota // the choice ends with this slot; Finish says why
 	FlagText                     // the arena holds text; set by TryPush
 	FlagAux                      // the arena holds aux bytes; set by TryPush
+	FlagUser                     // for the ring's users to give a meaning
 )
 
 // NoToken is the Token of a slot that carries text, or a finish, and no
@@ -64,7 +65,7 @@ type Slot struct {
 	Drop     uint32  // at a finish: bytes to discard from the end of the unreleased text
 	Choice   uint16  // index of the choice the record belongs to
 	Hold     uint16  // trailing bytes not to be released yet after this slot
-	Flags    uint8   // FlagFinish, FlagText, FlagAux
+	Flags    uint8   // FlagFinish, FlagText, FlagAux, FlagUser
 	Finish   uint8   // finish reason, numbered by the ring's users; with FlagFinish
 	_        [2]uint8
 }
