@@ -140,6 +140,10 @@ func (c *Cached) tags(req *haiku.Request) []string {
 func own(req *haiku.Request) *haiku.Request {
 	r := *req
 	r.Messages, r.PromptTokens, r.Stop = slices.Clone(r.Messages), slices.Clone(r.PromptTokens), slices.Clone(r.Stop)
+	for i := range r.Messages {
+		r.Messages[i].Extensions = ownExtensions(r.Messages[i].Extensions)
+	}
+	r.Extensions = ownExtensions(r.Extensions)
 	r.Sampling.LogitBias, r.Sampling.Mask = maps.Clone(r.Sampling.LogitBias), slices.Clone(r.Sampling.Mask)
 	if r.Sampling.Seed != nil {
 		r.Sampling.Seed = new(*r.Sampling.Seed)
@@ -148,6 +152,14 @@ func own(req *haiku.Request) *haiku.Request {
 		r.AdapterScale = new(*r.AdapterScale)
 	}
 	return &r
+}
+
+func ownExtensions(list []haiku.Extension) []haiku.Extension {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Value = slices.Clone(list[i].Value)
+	}
+	return list
 }
 
 // fit reports whether a complete answer may be kept.

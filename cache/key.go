@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"maps"
@@ -19,13 +20,11 @@ type Key [sha256.Size]byte
 // urgent it is or how the answer is written out is no part of it.
 func KeyOf(req *haiku.Request, namespace string) Key {
 	var d digest
-	d.text("haiku answer 1")
+	d.text("haiku answer 2")
 	d.partition(req, namespace)
 	d.count(len(req.Messages))
-	for _, m := range req.Messages {
-		d.text(string(m.Role))
-		d.text(m.Name)
-		d.text(m.Content)
+	for i := range req.Messages {
+		d.message(&req.Messages[i])
 	}
 	d.continued(req)
 	return d.sum()
@@ -40,25 +39,25 @@ func (d *digest) continued(req *haiku.Request) {
 	}
 }
 
-// partitionOf is the key of everything but the question, which is what the last
-// message says: what two questions must have in common before their meanings are
+// partitionOf is the key of everything but the question, which is the text of the
+// last message: what two questions must have in common before their meanings are
 // compared. It holds the name of the model that gave the question its vector, and
 // the vector's length, too: the vectors of two models have nothing to do with each
 // other.
 func partitionOf(req *haiku.Request, namespace, embedder string, dimensions int) Key {
 	var d digest
-	d.text("haiku partition 1")
+	d.text("haiku partition 2")
 	d.text(embedder)
 	d.count(dimensions)
 	d.partition(req, namespace)
 	last := len(req.Messages) - 1
 	d.count(last)
-	for i, m := range req.Messages {
-		d.text(string(m.Role))
-		d.text(m.Name)
-		if i < last {
-			d.text(m.Content)
+	for i := range req.Messages {
+		m := req.Messages[i]
+		if i == last {
+			m.Content = ""
 		}
+		d.message(&m)
 	}
 	d.continued(req)
 	return d.sum()
@@ -109,6 +108,30 @@ func (d *digest) flag(b bool) {
 	}
 }
 
+func (d *digest) message(m *haiku.Message) {
+	d.text(string(m.Role))
+	d.text(m.Name)
+	d.text(m.Content)
+	d.extensions(m.Extensions)
+}
+
+// extensions writes members in the order of their names, which is the same
+// object in whatever order they came. Their values are told apart by every byte:
+// the order inside a tool's schema may shape what a model makes of it.
+func (d *digest) extensions(list []haiku.Extension) {
+	d.count(len(list))
+	byName := func(a, b haiku.Extension) int { return cmp.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(list, byName) {
+		list = slices.Clone(list)
+		slices.SortStableFunc(list, byName)
+	}
+	for i := range list {
+		d.text(list[i].Name)
+		d.count(len(list[i].Value))
+		copy(d.extend(len(list[i].Value)), list[i].Value)
+	}
+}
+
 // partition writes everything that shapes an answer beside the prompt.
 func (d *digest) partition(req *haiku.Request, namespace string) {
 	d.text(req.Tenant)
@@ -127,6 +150,7 @@ func (d *digest) partition(req *haiku.Request, namespace string) {
 	d.flag(req.Logprobs)
 	d.count(req.TopLogprobs)
 	d.sampling(&req.Sampling)
+	d.extensions(req.Extensions)
 }
 
 func (d *digest) sampling(s *haiku.Sampling) {

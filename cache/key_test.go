@@ -21,9 +21,11 @@ var ignored = map[string]bool{"ID": true, "Objective": true, "Encoder": true}
 func TestEverythingThatShapesAnAnswerIsInItsKey(t *testing.T) {
 	base := func() *haiku.Request {
 		seed, scale := uint64(1), 0.5
+		more := func() []haiku.Extension { return []haiku.Extension{{Name: "tools", Value: []byte("[{}]")}} }
 		return &haiku.Request{
-			ID: "id", Tenant: "t", Model: "m", Messages: []haiku.Message{{Role: haiku.RoleUser, Name: "n", Content: "c"}},
-			Prompt: "p", PromptTokens: []int32{1}, AdapterScale: &scale, Choices: 2, MaxTokens: 3, Stop: []string{"s"},
+			ID: "id", Tenant: "t", Model: "m", Messages: []haiku.Message{{Role: haiku.RoleUser, Name: "n", Content: "c", Extensions: more()}},
+			Extensions: more(),
+			Prompt:     "p", PromptTokens: []int32{1}, AdapterScale: &scale, Choices: 2, MaxTokens: 3, Stop: []string{"s"},
 			Sampling:  haiku.Sampling{Seed: &seed, LogitBias: map[int32]float32{1: 1}, Mask: haiku.TokenMask{1}},
 			Objective: haiku.Objective{Priority: 1, TTFT: time.Second},
 		}
@@ -49,7 +51,7 @@ func TestEverythingThatShapesAnAnswerIsInItsKey(t *testing.T) {
 			v.SetInt(v.Int() + 1)
 		case reflect.Int32:
 			v.SetInt(v.Int() + 1)
-		case reflect.Uint64:
+		case reflect.Uint64, reflect.Uint8:
 			v.SetUint(v.Uint() + 1)
 		case reflect.Float64, reflect.Float32:
 			v.SetFloat(v.Float() + 1)
@@ -88,6 +90,18 @@ func TestNeighbouringTextsCannotBeTakenForEachOther(t *testing.T) {
 	require.Equal(t, KeyOf(&haiku.Request{}, ""), KeyOf(&haiku.Request{Choices: 1}, ""), "both ask for one")
 }
 
+func TestTheOrderOfExtensionsIsNoPartOfAKey(t *testing.T) {
+	a, b := haiku.Extension{Name: "a", Value: []byte("1")}, haiku.Extension{Name: "b", Value: []byte("2")}
+	list := []haiku.Extension{b, a}
+	key := func(list ...haiku.Extension) Key {
+		return KeyOf(&haiku.Request{Extensions: list, Messages: []haiku.Message{{Extensions: list}}}, "")
+	}
+	require.Equal(t, key(a, b), key(list...))
+	require.Equal(t, []haiku.Extension{b, a}, list, "a request is not changed")
+	require.NotEqual(t, key(a, b), key(a))
+	require.NotEqual(t, key(a), KeyOf(&haiku.Request{Messages: []haiku.Message{{Extensions: []haiku.Extension{a}}}}, ""))
+}
+
 func TestThePartitionIsEverythingButTheQuestion(t *testing.T) {
 	req := func(tenant, system, user string, more ...haiku.Message) *haiku.Request {
 		messages := append([]haiku.Message{{Role: haiku.RoleSystem, Content: system}}, more...)
@@ -101,6 +115,16 @@ func TestThePartitionIsEverythingButTheQuestion(t *testing.T) {
 	require.NotEqual(t, want, partitionOf(req("t", "x", "u"), "", "e", 3))
 	require.NotEqual(t, want, partitionOf(req("t", "s", "u"), "x", "e", 3))
 	require.NotEqual(t, want, partitionOf(req("t", "s", "u", haiku.Message{Role: haiku.RoleAssistant, Content: "before"}), "", "e", 3))
+
+	more := []haiku.Extension{{Name: "content", Value: []byte(`[{"type":"image_url"}]`)}}
+	extended := req("t", "s", "u")
+	extended.Extensions = more
+	require.NotEqual(t, want, partitionOf(extended, "", "e", 3))
+	for i := range 2 {
+		extended = req("t", "s", "u")
+		extended.Messages[i].Extensions = more
+		require.NotEqual(t, want, partitionOf(extended, "", "e", 3), "message %d", i)
+	}
 }
 
 // What is hashed is the same bytes wherever they lie.

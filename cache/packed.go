@@ -27,6 +27,7 @@ type packedToken struct {
 	Choice int                `json:"c,omitempty"`
 	Text   string             `json:"t,omitempty"`
 	Finish haiku.FinishReason `json:"f,omitempty"`
+	Delta  string             `json:"d,omitempty"`
 }
 
 // packedMeaning is the question of an answer. Its vector is float32, little-endian.
@@ -60,7 +61,7 @@ func packAnswer(w *Write, expires time.Time, tags []string) []byte {
 	a := w.Answer
 	p := packed{Model: a.Model, Created: a.Created, Expires: expires, Usage: a.Usage, Tags: tags}
 	for _, tok := range a.Tokens {
-		p.Tokens = append(p.Tokens, packedToken{tok.Choice, tok.Text, tok.Finish})
+		p.Tokens = append(p.Tokens, packedToken{tok.Choice, tok.Text, tok.Finish, tok.Delta})
 	}
 	if m := w.Meaning; m != nil {
 		p.Meaning = &packedMeaning{Partition: m.Partition[:], Text: m.Text}
@@ -97,7 +98,7 @@ func unpackRoute(data []byte) *packedRoute {
 func (p *packed) answer() *Answer {
 	a := &Answer{Model: p.Model, Created: p.Created, Usage: p.Usage}
 	for _, tok := range p.Tokens {
-		a.Tokens = append(a.Tokens, haiku.Token{Choice: tok.Choice, ID: haiku.NoToken, Text: tok.Text, Finish: tok.Finish})
+		a.Tokens = append(a.Tokens, haiku.Token{Choice: tok.Choice, ID: haiku.NoToken, Text: tok.Text, Delta: tok.Delta, Finish: tok.Finish})
 	}
 	return a
 }

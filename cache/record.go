@@ -23,10 +23,15 @@ type Answer struct {
 	Created time.Time
 }
 
-// whole reports whether every choice ended by itself.
+// whole reports whether every choice ended by itself, and calls nothing: a call
+// is not to be made again.
 func (a *Answer) whole() bool {
 	for i := range a.Tokens {
-		if reason := a.Tokens[i].Finish; reason != "" && reason != haiku.FinishStop {
+		tok := &a.Tokens[i]
+		if tok.Finish != "" && tok.Finish != haiku.FinishStop {
+			return false
+		}
+		if strings.Contains(tok.Delta, `"tool_calls"`) || strings.Contains(tok.Delta, `"function_call"`) {
 			return false
 		}
 	}
@@ -51,7 +56,7 @@ func (a *Answer) text() string {
 func (a *Answer) bytes() int64 {
 	n := int64(unsafe.Sizeof(*a)) + int64(len(a.Model))
 	for i := range a.Tokens {
-		n += int64(unsafe.Sizeof(a.Tokens[i])) + int64(len(a.Tokens[i].Text))
+		n += int64(unsafe.Sizeof(a.Tokens[i])) + int64(len(a.Tokens[i].Text)+len(a.Tokens[i].Delta))
 	}
 	return n
 }

@@ -49,8 +49,8 @@ type Table struct {
 	Version string
 	// Kind is what of a request the rules go by, such as the name of its prompt
 	// template: requests of one kind have one route. Nil is the model asked for,
-	// and what stands before the user's first message, which is what a template
-	// leaves of itself in a request.
+	// the names of the request's extensions, and what stands before the user's
+	// first message, which is what a template leaves of itself in a request.
 	Kind func(req *haiku.Request) string
 	// Decide applies the rules, for the first request of a kind. It may be slow: a
 	// classifier, a call of another service.
@@ -106,7 +106,7 @@ func (c *Cached) route(ctx context.Context, req *haiku.Request, control Control)
 // promptKey is where the route of a request's kind is found.
 func promptKey(t *Table, req *haiku.Request, namespace string) Key {
 	var d digest
-	d.text("haiku route 1")
+	d.text("haiku route 2")
 	d.text(t.Version)
 	d.text(req.Tenant)
 	d.text(namespace)
@@ -115,13 +115,15 @@ func promptKey(t *Table, req *haiku.Request, namespace string) Key {
 		return d.sum()
 	}
 	d.text(req.Model)
-	for _, m := range req.Messages {
-		if m.Role == haiku.RoleUser {
+	d.count(len(req.Extensions))
+	for i := range req.Extensions { // which a model may not take, whatever they say
+		d.text(req.Extensions[i].Name)
+	}
+	for i := range req.Messages {
+		if req.Messages[i].Role == haiku.RoleUser {
 			break
 		}
-		d.text(string(m.Role))
-		d.text(m.Name)
-		d.text(m.Content)
+		d.message(&req.Messages[i])
 	}
 	return d.sum()
 }

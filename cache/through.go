@@ -61,6 +61,15 @@ func Through(inner haiku.Model, tiers *Tiers, policy Policy) *Cached {
 // Unwrap returns the model around which this is.
 func (c *Cached) Unwrap() haiku.Model { return c.inner }
 
+// TakesExtensions asks the model around which this is. Where a route may lead to
+// another than the one asked for, Generate asks, when it is known.
+func (c *Cached) TakesExtensions(req *haiku.Request) error {
+	if c.policy.Routes != nil {
+		return nil
+	}
+	return haiku.TakesExtensions(c.inner, req)
+}
+
 // Close ends refreshes and waits for them. Requests are still answered.
 func (c *Cached) Close() {
 	c.mu.Lock()
@@ -84,6 +93,9 @@ func (c *Cached) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku
 		return err
 	}
 	a := asked{req: route.req, control: control, route: route}
+	if err := haiku.TakesExtensions(c.inner, a.req); err != nil {
+		return err
+	}
 	if !fits(a.req, control) {
 		c.tiers.stats.bypassed.Add(1)
 		w.SetHeader(headerCache, "bypass")
@@ -195,11 +207,9 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // push gives a token to a stream. Stop strings have been found already.
 func push(ctx context.Context, w *haiku.StreamWriter, tok *haiku.Token) error {
-	if tok.Text == "" && tok.Finish == "" {
-		return nil
-	}
-	if tok.Text != "" {
-		if _, err := w.Push(ctx, haiku.Piece{Choice: tok.Choice, ID: haiku.NoToken, Text: tok.Text}); err != nil {
+	if tok.Text != "" || tok.Delta != "" {
+		p := haiku.Piece{Choice: tok.Choice, ID: haiku.NoToken, Text: tok.Text, Delta: []byte(tok.Delta)}
+		if _, err := w.Push(ctx, p); err != nil {
 			return err
 		}
 	}

@@ -187,6 +187,7 @@ func (r *modelRun) unchanged() error {
 	clear(given.Messages)
 	clear(given.PromptTokens)
 	clear(given.Stop)
+	clear(given.Extensions)
 	clear(given.Sampling.LogitBias)
 	*got = haiku.Request{}
 	return nil
@@ -195,6 +196,10 @@ func (r *modelRun) unchanged() error {
 func cloneRequest(req *haiku.Request) *haiku.Request {
 	c := *req
 	c.Messages = slices.Clone(req.Messages)
+	for i := range c.Messages {
+		c.Messages[i].Extensions = cloneExtensions(c.Messages[i].Extensions)
+	}
+	c.Extensions = cloneExtensions(req.Extensions)
 	c.PromptTokens = slices.Clone(req.PromptTokens)
 	c.Stop = slices.Clone(req.Stop)
 	if req.Sampling.LogitBias != nil {
@@ -208,6 +213,14 @@ func cloneRequest(req *haiku.Request) *haiku.Request {
 		c.Sampling.Seed = &own
 	}
 	return &c
+}
+
+func cloneExtensions(list []haiku.Extension) []haiku.Extension {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Value = slices.Clone(list[i].Value)
+	}
+	return list
 }
 
 // concurrent has some readers read all and others leave in the middle.

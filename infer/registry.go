@@ -60,8 +60,22 @@ func (r *Registry) Generate(ctx context.Context, w *haiku.StreamWriter, req *hai
 	}
 	inner := *req
 	inner.Model = own
+	if err := haiku.TakesExtensions(m, &inner); err != nil { // another may have the name by now
+		return err
+	}
 	w.SetModel(req.Model)
 	return m.Generate(ctx, w, &inner)
+}
+
+// TakesExtensions asks the model that req would be passed to.
+func (r *Registry) TakesExtensions(req *haiku.Request) error {
+	m, own, ok := r.route(req.Model)
+	if !ok {
+		return haiku.ModelNotFound(req.Model)
+	}
+	inner := *req
+	inner.Model = own
+	return haiku.TakesExtensions(m, &inner)
 }
 
 // Recall passes req on to a model that may have the answer at hand.

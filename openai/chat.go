@@ -1,7 +1,9 @@
 package openai
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -17,23 +19,29 @@ type ChatCompletionRequest struct {
 	MaxCompletionTokens *int      `json:"max_completion_tokens,omitzero"`
 	Logprobs            bool      `json:"logprobs,omitzero"`
 	TopLogprobs         *int      `json:"top_logprobs,omitzero"` // 0 to 20
-	chatFeatures
+	// More is a JSON object with the members that have no field here, as they
+	// were written. Those of the API that change an answer (tools, tool_choice,
+	// parallel_tool_calls, functions, function_call, response_format, modalities,
+	// audio, prediction, web_search_options, reasoning_effort, verbosity, store)
+	// become the request's extensions, unless they say nothing; others are
+	// ignored.
+	More jsontext.Value `json:",embed"`
 }
 
-// chatFeatures are parameters that are refused if they say anything.
-type chatFeatures struct {
-	Tools            jsontext.Value `json:"tools,omitzero"`
-	ToolChoice       jsontext.Value `json:"tool_choice,omitzero"`
-	Functions        jsontext.Value `json:"functions,omitzero"`
-	FunctionCall     jsontext.Value `json:"function_call,omitzero"`
-	ResponseFormat   jsontext.Value `json:"response_format,omitzero"`
-	Modalities       jsontext.Value `json:"modalities,omitzero"`
-	Audio            jsontext.Value `json:"audio,omitzero"`
-	Prediction       jsontext.Value `json:"prediction,omitzero"`
-	WebSearchOptions jsontext.Value `json:"web_search_options,omitzero"`
-	ReasoningEffort  jsontext.Value `json:"reasoning_effort,omitzero"`
-	Verbosity        jsontext.Value `json:"verbosity,omitzero"`
-	Store            jsontext.Value `json:"store,omitzero"`
+// UnmarshalJSONFrom reads the request; UnmarshalJSON and MarshalJSON do for
+// encoding/json, which knows nothing of More, what the strict JSON package does.
+func (r *ChatCompletionRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	type fields ChatCompletionRequest // without this method
+	return json.UnmarshalDecode(dec, (*fields)(r))
+}
+
+// UnmarshalJSON reads the request.
+func (r *ChatCompletionRequest) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, r) }
+
+// MarshalJSON writes the request.
+func (r ChatCompletionRequest) MarshalJSON() ([]byte, error) {
+	type fields ChatCompletionRequest
+	return json.Marshal(fields(r))
 }
 
 // Message is one turn of a conversation.
@@ -41,10 +49,11 @@ type Message struct {
 	Role    string  `json:"role"`
 	Name    string  `json:"name,omitzero"`
 	Content Content `json:"content"`
-
-	ToolCalls    jsontext.Value `json:"tool_calls,omitzero"`
-	FunctionCall jsontext.Value `json:"function_call,omitzero"`
-	Audio        jsontext.Value `json:"audio,omitzero"`
+	// More is a JSON object with the members that have no field here. Those of
+	// the API that change an answer (tool_calls, function_call, audio; of a tool
+	// tool_call_id, and of an assistant refusal and reasoning_content) become
+	// extensions, unless they say nothing; others are ignored.
+	More jsontext.Value `json:",embed"`
 }
 
 // UnmarshalJSONFrom knows a message without content from one whose content is
@@ -57,6 +66,12 @@ func (m *Message) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 // UnmarshalJSON does for encoding/json what UnmarshalJSONFrom does.
 func (m *Message) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, m) }
+
+// MarshalJSON does for encoding/json what the strict JSON package does.
+func (m Message) MarshalJSON() ([]byte, error) {
+	type fields Message
+	return json.Marshal(fields(m))
+}
 
 // UserMessage is a user's turn.
 func UserMessage(text string) Message { return Message{Role: "user", Content: Content{Text: text}} }
@@ -72,12 +87,13 @@ func AssistantMessage(text string) Message {
 // Content is a message's text, on the wire a string or an array of parts.
 type Content struct {
 	Text  string
-	Parts []ContentPart // instead of Text when not nil
+	Parts []ContentPart  // instead of Text when not nil: parts of type "text"
+	Raw   jsontext.Value // instead of both when not nil: an array with parts of other types
 
 	missing bool // the wire had none, or null
 }
 
-// ContentPart is a part of a message. Only parts of type "text" are supported.
+// ContentPart is a part of a message that is text.
 type ContentPart struct {
 	Type string  `json:"type"`
 	Text *string `json:"text,omitzero"`
@@ -91,11 +107,30 @@ func (c *Content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		c.missing = true
 		return dec.SkipValue()
 	case '[':
-		c.Parts = []ContentPart{}
-		return json.UnmarshalDecode(dec, &c.Parts)
+		raw, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		return c.readParts(raw, dec.StackPointer())
 	default:
 		return json.UnmarshalDecode(dec, &c.Text)
 	}
+}
+
+// readParts reads an array of parts, which stands at a place in the body.
+func (c *Content) readParts(raw jsontext.Value, at jsontext.Pointer) error {
+	c.Parts = []ContentPart{}
+	if err := json.Unmarshal(raw, &c.Parts); err != nil {
+		var semantic *json.SemanticError
+		if errors.As(err, &semantic) {
+			semantic.JSONPointer = at + semantic.JSONPointer
+		}
+		return err
+	}
+	if slices.ContainsFunc(c.Parts, func(p ContentPart) bool { return p.Type != "text" }) {
+		c.Parts, c.Raw = nil, raw.Clone()
+	}
+	return nil
 }
 
 // MarshalJSONTo writes the form that was given.
@@ -103,6 +138,8 @@ func (c Content) MarshalJSONTo(enc *jsontext.Encoder) error {
 	switch {
 	case c.missing:
 		return enc.WriteToken(jsontext.Null)
+	case c.Raw != nil:
+		return enc.WriteValue(c.Raw)
 	case c.Parts != nil:
 		return json.MarshalEncode(enc, c.Parts)
 	default:
@@ -119,9 +156,6 @@ func (c Content) MarshalJSON() ([]byte, error) { return json.Marshal(c) }
 // InferenceRequest checks the request and translates it. Its error is a
 // haiku.Error with status 400 that names the parameter.
 func (r *ChatCompletionRequest) InferenceRequest() (*haiku.Request, error) {
-	if err := r.refuse(); err != nil {
-		return nil, err
-	}
 	req := &haiku.Request{ID: newID("chatcmpl-")}
 	if err := r.apply(req); err != nil {
 		return nil, err
@@ -133,43 +167,14 @@ func (r *ChatCompletionRequest) InferenceRequest() (*haiku.Request, error) {
 		return nil, err
 	}
 	var err error
+	if req.Extensions, err = extensionsOf(r.More, chatExtensions, "", ""); err != nil {
+		return nil, err
+	}
 	if req.Messages, err = translate(r.Messages); err != nil {
 		return nil, err
 	}
 	req.Encoder = newChatEncoder(r, req)
 	return req, nil
-}
-
-// refuse names the first feature that is asked for and not there.
-func (r *ChatCompletionRequest) refuse() error {
-	f := &r.chatFeatures
-	if err := refuse(
-		feature{"tools", f.Tools}, feature{"functions", f.Functions}, feature{"audio", f.Audio},
-		feature{"prediction", f.Prediction}, feature{"web_search_options", f.WebSearchOptions},
-		feature{"reasoning_effort", f.ReasoningEffort}, feature{"verbosity", f.Verbosity}, feature{"store", f.Store},
-	); err != nil {
-		return err
-	}
-	for _, c := range []feature{{"tool_choice", f.ToolChoice}, {"function_call", f.FunctionCall}} {
-		if given(c.value) && string(c.value) != `"none"` && string(c.value) != `"auto"` {
-			return unsupported(c.param, "%s is not supported", c.param)
-		}
-	}
-	if given(f.Modalities) {
-		var list []string
-		if err := json.Unmarshal(f.Modalities, &list); err != nil || len(list) != 1 || list[0] != "text" {
-			return unsupported("modalities", `modalities other than ["text"] are not supported`)
-		}
-	}
-	if given(f.ResponseFormat) {
-		var format struct {
-			Type string `json:"type"`
-		}
-		if err := json.Unmarshal(f.ResponseFormat, &format); err != nil || format.Type != "text" {
-			return unsupported("response_format", `a response_format other than {"type":"text"} is not supported`)
-		}
-	}
-	return nil
 }
 
 func (r *ChatCompletionRequest) applyMaxTokens(req *haiku.Request) error {
@@ -205,6 +210,7 @@ func (r *ChatCompletionRequest) applyLogprobs(req *haiku.Request) error {
 // roles translates the wire's roles. A developer is who a system was before.
 var roles = map[string]haiku.Role{
 	"system": haiku.RoleSystem, "developer": haiku.RoleSystem, "user": haiku.RoleUser, "assistant": haiku.RoleAssistant,
+	"tool": haiku.RoleTool,
 }
 
 func translate(messages []Message) ([]haiku.Message, error) {
@@ -216,19 +222,10 @@ func translate(messages []Message) ([]haiku.Message, error) {
 	}
 	list := make([]haiku.Message, len(messages))
 	for i := range messages {
-		m := &messages[i]
-		role, known := roles[m.Role]
-		if m.Role == "tool" || m.Role == "function" {
-			return nil, unsupported(paramOf(i, "role"), "messages of role %s are not supported", m.Role)
-		}
-		if !known {
-			return nil, invalid(paramOf(i, "role"), "the role must be system, developer, user or assistant")
-		}
-		text, err := m.text(i)
-		if err != nil {
+		var err error
+		if list[i], err = messages[i].translate(i); err != nil {
 			return nil, err
 		}
-		list[i] = haiku.Message{Role: role, Name: m.Name, Content: text}
 	}
 	return list, nil
 }
@@ -236,32 +233,74 @@ func translate(messages []Message) ([]haiku.Message, error) {
 // paramOf names a field of message i.
 func paramOf(i int, field string) string { return fmt.Sprintf("messages[%d].%s", i, field) }
 
-// text joins the text parts of message i by line breaks.
-func (m *Message) text(i int) (string, error) {
-	for _, f := range [...]feature{{"tool_calls", m.ToolCalls}, {"function_call", m.FunctionCall}, {"audio", m.Audio}} {
-		if given(f.value) {
-			return "", refuse(feature{paramOf(i, f.param), f.value})
-		}
+// translate translates message i.
+func (m *Message) translate(i int) (haiku.Message, error) {
+	role, known := roles[m.Role]
+	if m.Role == "function" {
+		return haiku.Message{}, unsupported(paramOf(i, "role"), "messages of role %s are not supported", m.Role)
+	}
+	if !known {
+		return haiku.Message{}, invalid(paramOf(i, "role"), "the role must be system, developer, user, assistant or tool")
+	}
+	extensions, err := m.extensions(i, role)
+	if err != nil {
+		return haiku.Message{}, err
 	}
 	c := &m.Content
-	if c.missing {
-		return "", invalid(paramOf(i, "content"), "a message needs a content: a string or an array of parts")
+	if c.missing && (role != haiku.RoleAssistant || len(extensions) == 0) {
+		return haiku.Message{}, invalid(paramOf(i, "content"), "a message needs a content: a string or an array of parts")
 	}
-	if c.Parts == nil {
+	text, err := c.text(i)
+	if err != nil {
+		return haiku.Message{}, err
+	}
+	return haiku.Message{Role: role, Name: m.Name, Content: text, Extensions: extensions}, nil
+}
+
+// extensions returns what message i says beyond its fields, a content that is not
+// text alone first.
+func (m *Message) extensions(i int, role haiku.Role) ([]haiku.Extension, error) {
+	var found []haiku.Extension
+	if len(m.More) > 0 {
+		var err error
+		if found, err = extensionsOf(m.More, messageExtensions, paramOf(i, ""), role); err != nil {
+			return nil, err
+		}
+	}
+	if m.Content.Raw != nil {
+		found = slices.Insert(found, 0, haiku.Extension{Name: "content", Value: m.Content.Raw})
+	}
+	return found, nil
+}
+
+// text joins the text parts of message i by line breaks. It is empty where the
+// content is not text alone.
+func (c *Content) text(i int) (string, error) {
+	parts := c.Parts
+	switch {
+	case c.Raw != nil:
+		if json.Unmarshal(c.Raw, &parts) != nil {
+			return "", invalid(paramOf(i, "content"), "the content must be a string or an array of parts")
+		}
+	case parts == nil:
 		return c.Text, nil
 	}
-	if len(c.Parts) == 0 {
+	if len(parts) == 0 {
 		return "", invalid(paramOf(i, "content"), "the content has no parts")
 	}
-	texts := make([]string, len(c.Parts))
-	for j, p := range c.Parts {
-		if p.Type != "text" {
-			return "", unsupported(paramOf(i, fmt.Sprintf("content[%d].type", j)), "content parts other than text are not supported")
-		}
-		if p.Text == nil {
+	texts := make([]string, len(parts))
+	for j, p := range parts {
+		switch {
+		case p.Type == "":
+			return "", invalid(paramOf(i, fmt.Sprintf("content[%d].type", j)), "a part needs a type")
+		case p.Type == "text" && p.Text == nil:
 			return "", invalid(paramOf(i, fmt.Sprintf("content[%d].text", j)), "a text part needs a text")
+		case p.Text != nil:
+			texts[j] = *p.Text
 		}
-		texts[j] = *p.Text
+	}
+	if c.Raw != nil {
+		return "", nil
 	}
 	return strings.Join(texts, "\n"), nil
 }

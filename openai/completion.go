@@ -2,6 +2,7 @@ package openai
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json"
@@ -15,14 +16,26 @@ type CompletionRequest struct {
 	Params
 	Prompt   Prompt `json:"prompt"`
 	Logprobs *int   `json:"logprobs,omitzero"` // 0 to 5
-	completionFeatures
+	// More is a JSON object with the members that have no field here, as they
+	// were written. Of these suffix, echo and best_of become the request's
+	// extensions, unless they say nothing; others are ignored.
+	More jsontext.Value `json:",embed"`
 }
 
-// completionFeatures are parameters that are refused if they say anything.
-type completionFeatures struct {
-	Suffix jsontext.Value `json:"suffix,omitzero"`
-	Echo   jsontext.Value `json:"echo,omitzero"`
-	BestOf *int           `json:"best_of,omitzero"`
+// UnmarshalJSONFrom reads the request; UnmarshalJSON and MarshalJSON do for
+// encoding/json, which knows nothing of More, what the strict JSON package does.
+func (r *CompletionRequest) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	type fields CompletionRequest // without this method
+	return json.UnmarshalDecode(dec, (*fields)(r))
+}
+
+// UnmarshalJSON reads the request.
+func (r *CompletionRequest) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, r) }
+
+// MarshalJSON writes the request.
+func (r CompletionRequest) MarshalJSON() ([]byte, error) {
+	type fields CompletionRequest
+	return json.Marshal(fields(r))
 }
 
 // Prompt is what a completion continues: a text, in which the texts of control
@@ -127,9 +140,6 @@ func (p Prompt) MarshalJSON() ([]byte, error) { return json.Marshal(p) }
 // InferenceRequest checks the request and translates it. Its error is a
 // haiku.Error with status 400 that names the parameter.
 func (r *CompletionRequest) InferenceRequest() (*haiku.Request, error) {
-	if err := r.refuse(); err != nil {
-		return nil, err
-	}
 	req := &haiku.Request{ID: newID("cmpl-"), Prompt: r.Prompt.Text, PromptTokens: r.Prompt.Tokens}
 	if err := r.apply(req); err != nil {
 		return nil, err
@@ -151,14 +161,23 @@ func (r *CompletionRequest) InferenceRequest() (*haiku.Request, error) {
 		}
 		req.Logprobs, req.TopLogprobs = true, *n
 	}
+	var err error
+	if req.Extensions, err = r.extensions(); err != nil {
+		return nil, err
+	}
 	req.Encoder = newCompletionEncoder(r, req)
 	return req, nil
 }
 
-func (r *CompletionRequest) refuse() error {
-	f := &r.completionFeatures
-	if f.BestOf != nil && *f.BestOf != 1 && (r.N == nil || *f.BestOf != *r.N) {
-		return unsupported("best_of", "best_of is not supported")
+// extensions leaves out a best_of that asks for no more than n.
+func (r *CompletionRequest) extensions() ([]haiku.Extension, error) {
+	found, err := extensionsOf(r.More, completionExtensions, "", "")
+	found = slices.DeleteFunc(found, func(e haiku.Extension) bool {
+		best, _ := strconv.Atoi(string(e.Value))
+		return e.Name == "best_of" && (best == 1 || r.N != nil && best == *r.N)
+	})
+	if len(found) == 0 {
+		found = nil
 	}
-	return refuse(feature{"suffix", f.Suffix}, feature{"echo", f.Echo})
+	return found, err
 }

@@ -11,8 +11,8 @@ import (
 var chatDialect = dialect{
 	chunkObject: "chat.completion.chunk", wholeObject: "chat.completion",
 	deltaOpen: `"delta":{"content":"`, deltaShut: `"}`,
-	wholeOpen: `"message":{"role":"assistant","content":"`, wholeShut: `","refusal":null}`,
-	role:         true,
+	wholeOpen: `"message":{"role":"assistant","content":`, wholeShut: `}`,
+	chat:         true,
 	emptyDelta:   `"delta":{}`,
 	logprobs:     appendChatLogprobs,
 	logprobsOpen: `{"content":[`,
@@ -26,7 +26,7 @@ func newChatEncoder(r *ChatCompletionRequest, req *haiku.Request) haiku.Encoder 
 var completionDialect = dialect{
 	chunkObject: "text_completion", wholeObject: "text_completion",
 	deltaOpen: `"text":"`, deltaShut: `"`,
-	wholeOpen: `"text":"`, wholeShut: `"`,
+	wholeOpen:    `"text":`,
 	emptyDelta:   `"text":""`,
 	logprobs:     appendLegacyLogprobs,
 	logprobsOpen: "",

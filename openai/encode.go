@@ -25,14 +25,16 @@ func newID(prefix string) string {
 type dialect struct {
 	chunkObject, wholeObject string
 	// open and shut stand around the escaped text of a streamed delta, and
-	// around that of a whole answer.
+	// around the text of a whole answer, with its quotes, and its members.
 	deltaOpen, deltaShut string
 	wholeOpen, wholeShut string
-	role                 bool // a first chunk says whose turn it is
-	emptyDelta           string
-	logprobs             func(dst []byte, st *choiceState, lps []haiku.TokenLogprob) []byte
-	logprobsOpen         string
-	logprobsShut         func(dst []byte, st *choiceState) []byte
+	// chat: a first chunk says whose turn it is, and a delta may have members
+	// beside its text.
+	chat         bool
+	emptyDelta   string
+	logprobs     func(dst []byte, st *choiceState, lps []haiku.TokenLogprob) []byte
+	logprobsOpen string
+	logprobsShut func(dst []byte, st *choiceState) []byte
 }
 
 // encoder writes one answer. It belongs to one stream.
@@ -52,6 +54,7 @@ type choiceState struct {
 	begun  []byte // the head of its text chunks, up to the text
 	text   []byte // of a whole answer, escaped
 	lps    []byte // of a whole answer, encoded
+	merged merged // of a whole answer
 	finish haiku.FinishReason
 	legacy legacyLogprobs
 }
@@ -123,6 +126,9 @@ func (e *encoder) Token(dst []byte, d *haiku.Delta) []byte {
 	st := &e.choices[d.Choice]
 	if !e.stream {
 		st.text = append(st.text, d.Escaped...)
+		if len(d.Members) > 0 && e.chat {
+			st.merged.add(d.Members)
+		}
 		if e.logs {
 			st.lps = e.logprobs(st.lps, st, d.Logprobs)
 		}
@@ -133,6 +139,11 @@ func (e *encoder) Token(dst []byte, d *haiku.Delta) []byte {
 	}
 	if st.begun == nil {
 		dst = e.beginChoice(dst, d.Choice)
+	}
+	if len(d.Members) > 0 && e.chat {
+		dst = e.chunkHead(dst, d.Choice)
+		dst = append(append(dst, `"delta":{`...), d.Members...)
+		dst = e.endChunk(append(dst, `},"logprobs":null`...), "null")
 	}
 	if len(d.Escaped) > 0 || len(d.Logprobs) > 0 {
 		dst = append(dst, st.begun...)
@@ -158,7 +169,7 @@ func (e *encoder) beginChoice(dst []byte, choice int) []byte {
 	st := &e.choices[choice]
 	st.begun = e.chunkHead(make([]byte, 0, len(e.head)+len(e.deltaOpen)+16), choice)
 	st.begun = append(st.begun, e.deltaOpen...)
-	if !e.role {
+	if !e.chat {
 		return dst
 	}
 	dst = e.chunkHead(dst, choice)
@@ -237,9 +248,7 @@ func (e *encoder) whole(dst []byte, u haiku.Usage) []byte {
 		dst = append(dst, `{"index":`...)
 		dst = strconv.AppendInt(dst, int64(i), 10)
 		dst = append(dst, ',')
-		dst = append(dst, e.wholeOpen...)
-		dst = append(dst, st.text...)
-		dst = append(dst, e.wholeShut...)
+		dst = e.appendMessage(dst, st)
 		dst = append(dst, `,"logprobs":`...)
 		if e.logs {
 			dst = append(dst, e.logprobsOpen...)
@@ -255,6 +264,21 @@ func (e *encoder) whole(dst []byte, u haiku.Usage) []byte {
 	dst = append(dst, `],"usage":`...)
 	dst = appendUsage(dst, u)
 	return append(dst, '}')
+}
+
+// appendMessage appends what one choice says. Calls without a text have none, as
+// OpenAI's do.
+func (e *encoder) appendMessage(dst []byte, st *choiceState) []byte {
+	dst = append(dst, e.wholeOpen...)
+	if len(st.text) == 0 && len(st.merged.calls) > 0 {
+		dst = append(dst, "null"...)
+	} else {
+		dst = append(append(append(dst, '"'), st.text...), '"')
+	}
+	if e.chat {
+		dst = st.merged.appendTo(dst)
+	}
+	return append(dst, e.wholeShut...)
 }
 
 func appendUsage(dst []byte, u haiku.Usage) []byte {

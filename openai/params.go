@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -202,37 +201,4 @@ func (p *Params) applyBias(s *haiku.Sampling) error {
 		s.LogitBias[int32(id)] = float32(bias)
 	}
 	return nil
-}
-
-// feature is a parameter that is not supported, with the value it was given.
-type feature struct {
-	param string
-	value jsontext.Value
-}
-
-// refuse names the first feature that is asked for.
-func refuse(features ...feature) error {
-	for _, f := range features {
-		if given(f.value) {
-			return unsupported(f.param, "%s is not supported", f.param)
-		}
-	}
-	return nil
-}
-
-// given reports whether a parameter of any type says something: it is not
-// absent, null, false, an empty string or an empty array. An empty object does:
-// "web_search_options":{} turns the search on.
-func given(v jsontext.Value) bool {
-	switch v.Kind() {
-	case '"':
-		return string(v) != `""`
-	case '[':
-		_, inside, _ := strings.Cut(string(v), "[")
-		return !strings.HasPrefix(strings.TrimLeft(inside, " \t\r\n"), "]")
-	case '{', 't', '0':
-		return true
-	default:
-		return false
-	}
 }
