@@ -173,6 +173,9 @@ func (e *wordEncoder) Token(dst []byte, d *haiku.Delta) []byte {
 	for _, lp := range d.Logprobs {
 		dst = fmt.Appendf(dst, " lp=%q", lp.Bytes)
 	}
+	if len(d.Members) > 0 {
+		dst = fmt.Appendf(dst, " {%s}", d.Members)
+	}
 	if d.Finish != "" {
 		dst = fmt.Appendf(dst, " %s", d.Finish)
 	}

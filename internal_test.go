@@ -2,6 +2,7 @@ package haiku
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -180,6 +181,7 @@ func TestATokenAllocatesNothing(t *testing.T) {
 		"vocabulary":         func(w *StreamWriter, _ int) PushResult { return w.TryPush(Piece{ID: 0}) },
 		"split characters":   func(w *StreamWriter, i int) PushResult { return w.TryPush(Piece{ID: int32(1 + i%2)}) },
 		"texts of their own": func(w *StreamWriter, _ int) PushResult { return w.TryPush(Piece{ID: NoToken, Text: "own\n"}) },
+		"deltas":             func(w *StreamWriter, _ int) PushResult { return w.TryPush(Piece{ID: NoToken, Delta: reasoning}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := Request{Stop: []string{"\n\nUser:", "STOP"}}
@@ -188,6 +190,13 @@ func TestATokenAllocatesNothing(t *testing.T) {
 			require.Less(t, int64(many)-int64(few), int64(200), "allocations for 100000 more tokens")
 		})
 	}
+}
+
+var reasoning = []byte(`"reasoning_content":" token"`)
+
+func BenchmarkDeltaPath(b *testing.B) {
+	b.ReportAllocs()
+	tokenPath(b, b.N, Request{}, func(w *StreamWriter, _ int) PushResult { return w.TryPush(Piece{ID: NoToken, Delta: reasoning}) })
 }
 
 func BenchmarkTokenPath(b *testing.B) {
@@ -210,5 +219,33 @@ func TestNoBeatAfterStop(t *testing.T) {
 		<-time.After(time.Minute)
 		require.Equal(t, 1, woken)
 		require.False(t, b.due.Load())
+	})
+}
+
+// FuzzDelta checks anything: what comes out can stand inside an object, on one
+// line, and means what went in.
+func FuzzDelta(f *testing.F) {
+	for _, s := range []string{
+		`"a":1`, "\"a\":\n[1]", `"content":1`, `"a":1},{"b":2`, "\"\u2028\":\"\\ud83d\"", " ", `"a":{"content":1}`,
+		`"reasoning_content":"…","tool_calls":[{"index":0,"function":{"arguments":"{\"a\""}}]`,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, members string) {
+		out, err := new(memberReader).clean([]byte(members))
+		if err != nil {
+			require.Nil(t, out)
+			return
+		}
+		require.False(t, strings.ContainsAny(string(out), "\n\r\u2028\u2029"))
+		if out != nil {
+			var all map[string]any
+			require.NoError(t, json.Unmarshal([]byte(`{"role":"r","content":"c",`+string(out)+`}`), &all), out)
+			require.Equal(t, []any{"r", "c"}, []any{all["role"], all["content"]})
+		}
+		var from, to any
+		require.NoError(t, json.Unmarshal([]byte("{"+members+"}"), &from))
+		require.NoError(t, json.Unmarshal([]byte("{"+string(out)+"}"), &to))
+		require.Equal(t, from, to)
 	})
 }
