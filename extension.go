@@ -45,9 +45,15 @@ func TakesExtensions(m Model, req *Request) error {
 	return refused
 }
 
-// refusedExtension names the first extension of req, nil if it has none. A
-// message from a tool is one too: it answers what no plain request can ask.
+// refusedExtension names the first extension of req, nil if it has none, and of
+// several that are about tools the tools. A message from a tool is one too: it
+// answers what no plain request can ask.
 func refusedExtension(req *Request) error {
+	for i := range req.Extensions {
+		if req.Extensions[i].Name == "tools" {
+			return unsupported("tools")
+		}
+	}
 	if len(req.Extensions) > 0 {
 		return unsupported(req.Extensions[0].Name)
 	}

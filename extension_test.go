@@ -41,7 +41,8 @@ func refusals() map[string]*haiku.Request {
 		return &haiku.Request{Messages: []haiku.Message{{Role: haiku.RoleUser, Content: "hi"}, m}}
 	}
 	return map[string]*haiku.Request{
-		"tools":                       {Prompt: "hi", Extensions: extensions("tools", "[{}]", "tool_choice", `"auto"`)},
+		"tools":                       {Prompt: "hi", Extensions: extensions("tool_choice", `"auto"`, "tools", "[{}]")},
+		"reasoning_effort":            {Prompt: "hi", Extensions: extensions("reasoning_effort", `"low"`, "store", "true")},
 		"messages[1].tool_calls":      message(haiku.Message{Role: haiku.RoleAssistant, Extensions: extensions("tool_calls", "[{}]")}),
 		"messages[1].role":            message(haiku.Message{Role: haiku.RoleTool, Content: "7"}),
 		"messages[1].content[1].type": message(haiku.Message{Role: haiku.RoleUser, Extensions: extensions("content", `[{"type":"text","text":"x"},{"type":"image_url"}]`)}),

@@ -24,8 +24,8 @@ import (
 	"github.com/intelliparadigm/haiku/tinymodel"
 )
 
-// serve runs the embedded model, and a fake that fails after two tokens under
-// the name "faulty", on loopback.
+// serve runs the embedded model, a fake that fails after two tokens under the
+// name "faulty", and one that calls tools under the name "caller", on loopback.
 func serve(t *testing.T) (baseURL string) {
 	t.Helper()
 	tiny, err := infer.OpenBytes(tinymodel.GGUF(), cpu.New())
@@ -38,6 +38,7 @@ func serve(t *testing.T) (baseURL string) {
 	var models infer.Registry
 	models.Add("haiku-tiny", tiny)
 	models.Add("faulty", haikutest.NewEngine(t, fault, infer.Options{Name: "faulty"}))
+	models.Add("caller", caller{})
 	server := httptest.NewServer(openai.Handler(&models))
 	t.Cleanup(server.Close)
 	return server.URL + "/v1/"
@@ -168,7 +169,7 @@ func TestTheOfficialGoClientListsModels(t *testing.T) {
 	c := client(t, serve(t))
 	page, err := c.Models.List(t.Context())
 	require.NoError(t, err)
-	require.Len(t, page.Data, 2)
+	require.Len(t, page.Data, 3)
 	model, err := c.Models.Get(t.Context(), "haiku-tiny")
 	require.NoError(t, err)
 	require.Equal(t, "haiku-tiny", model.ID)

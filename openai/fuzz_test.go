@@ -3,6 +3,7 @@ package openai
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -22,6 +23,9 @@ func FuzzChatCompletionRequest(f *testing.F) {
 		`{"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],"logprobs":true,"top_logprobs":3}`,
 		`{"messages":[{"role":"user","content":null}]}`, `{"messages":[{}]}`, `{}`, `[`, "\xff",
 		`{` + hi + `,"max_tokens":1.5}`, `{` + hi + `,"seed":9223372036854775808}`, `{` + hi + `,"top_p":1e-400,"min_p":0.5}`,
+		`{` + hi + `,"tools":[{"type":"function"}],"tool_choice":"none","response_format":{"type":"json_object"},"parallel_tool_calls":false}`,
+		`{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"a"}]},{"role":"tool","tool_call_id":"a","content":"x"}],"reasoning_effort":"low"}`,
+		`{"messages":[{"role":"user","content":[{"type":"text","text":"x"}, {"type":"image_url","image_url":{"url":"u"}}]}]}`,
 		`{` + hi + `,"tools":[ ],"response_format":{"type":"text"},"modalities":["text"],"tool_choice":"auto"}`,
 	} {
 		f.Add(s)
@@ -32,7 +36,7 @@ func FuzzChatCompletionRequest(f *testing.F) {
 func FuzzCompletionRequest(f *testing.F) {
 	for _, s := range []string{
 		`{"prompt":"x"}`, `{"prompt":[1,2]}`, `{"prompt":[["x"]]}`, `{"prompt":[ ]}`, `{"prompt":[[1],[2]]}`, `{"prompt":["x"]}`,
-		`{"prompt":"x","stream":true,"logprobs":1}`, `{"prompt":[1,null]}`, `{"prompt":"x","best_of":2,"n":2,"echo":false}`,
+		`{"prompt":"x","stream":true,"logprobs":1}`, `{"prompt":[1,null]}`, `{"prompt":"x","best_of":2,"n":2,"echo":false}`, `{"prompt":"x","best_of":3,"echo":true,"suffix":"y"}`,
 	} {
 		f.Add(s)
 	}
@@ -40,26 +44,52 @@ func FuzzCompletionRequest(f *testing.F) {
 }
 
 // fuzz posts anything: the answer is good and what the model gets is within the
-// documented bounds, or it is a refusal with a body that says why.
+// documented bounds, or it is a refusal with a body that says why. A model that
+// takes extensions gets them as they stand in the body, and refuses nothing that
+// another takes.
 func fuzz(f *testing.F, path string) {
+	var sent string
 	model := haiku.ModelFunc(func(_ context.Context, w *haiku.StreamWriter, r *haiku.Request) error {
 		for i := range max(r.Choices, 1) {
 			w.Finish(i, haiku.FinishStop)
 		}
-		return outOfBounds(r)
+		return errors.Join(outOfBounds(r), notAsSent(r, sent))
 	})
 	f.Fuzz(func(t *testing.T, body string) {
-		status, text := post(t, model, path, body)
-		if status == 200 {
-			require.NotContains(t, text, `"error"`, "%q", body)
-			return
+		sent = body
+		status := requireAnswered(t, model, path, body)
+		if more := requireAnswered(t, extended{model}, path, body); status == 200 {
+			require.Equal(t, 200, more, "%q", body)
 		}
-		require.GreaterOrEqual(t, status, 400)
-		require.Less(t, status, 500, "%q → %s", body, text)
-		var r refusal
-		require.NoError(t, json.Unmarshal([]byte(text), &r), "%q → %s", body, text)
-		require.NotEmpty(t, r.Error.Message)
 	})
+}
+
+func requireAnswered(t *testing.T, model haiku.Model, path, body string) (status int) {
+	status, text := post(t, model, path, body)
+	if status == 200 {
+		require.NotContains(t, text, `"error"`, "%q", body)
+		return status
+	}
+	require.GreaterOrEqual(t, status, 400)
+	require.Less(t, status, 500, "%q → %s", body, text)
+	var r refusal
+	require.NoError(t, json.Unmarshal([]byte(text), &r), "%q → %s", body, text)
+	require.NotEmpty(t, r.Error.Message)
+	return status
+}
+
+// notAsSent names an extension that is no JSON or is not in the body.
+func notAsSent(r *haiku.Request, body string) error {
+	all := slices.Clone(r.Extensions)
+	for _, m := range r.Messages {
+		all = append(all, m.Extensions...)
+	}
+	for _, e := range all {
+		if !json.Valid(e.Value) || !strings.Contains(body, string(e.Value)) {
+			return fmt.Errorf("%s is %q in %q", e.Name, e.Value, body)
+		}
+	}
+	return nil
 }
 
 // outOfBounds names the documented bounds that an accepted request breaks. It
@@ -91,7 +121,7 @@ func outOfBounds(r *haiku.Request) error {
 		bounds[fmt.Sprintf("logit_bias[%d]", id)] = id >= 0 && within(float64(bias), -100, 100)
 	}
 	for i, m := range r.Messages {
-		known := m.Role == haiku.RoleSystem || m.Role == haiku.RoleUser || m.Role == haiku.RoleAssistant
+		known := m.Role == haiku.RoleSystem || m.Role == haiku.RoleUser || m.Role == haiku.RoleAssistant || m.Role == haiku.RoleTool
 		bounds[fmt.Sprintf("messages[%d]", i)] = known && utf8.ValidString(m.Content) && utf8.ValidString(m.Name)
 	}
 	var broken []string

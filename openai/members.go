@@ -132,7 +132,9 @@ func (m *merged) appendTo(dst []byte) []byte {
 		refusal.replace([]byte("null"))
 	}
 	for i := range m.list {
-		dst = m.list[i].appendTo(append(dst, ','))
+		if len(m.calls) == 0 || string(m.list[i].name) != `"tool_calls"` { // which would be none
+			dst = m.list[i].appendTo(append(dst, ','))
+		}
 	}
 	if len(m.calls) == 0 {
 		return dst
@@ -235,11 +237,21 @@ func members(text []byte) func(yield func(name, value []byte) bool) {
 			if err != nil {
 				return
 			}
-			name = bytes.Clone(name) // the next read may move it
+			name = plain(name)
 			value, err := dec.ReadValue()
 			if err != nil || !yield(name, value) {
 				return
 			}
 		}
 	}
+}
+
+// plain is a copy of a JSON string in the one spelling by which names are told
+// apart here.
+func plain(name []byte) []byte {
+	if bytes.IndexByte(name, '\\') < 0 {
+		return bytes.Clone(name)
+	}
+	text, _ := jsontext.AppendUnquote(nil, name) // half a character becomes U+FFFD
+	return appendJSON(nil, string(text))
 }

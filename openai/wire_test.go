@@ -26,7 +26,7 @@ func scripted(err error, pieces ...haiku.Piece) haiku.Model {
 		w.SetModel("frog-1")
 		w.SetUsage(haiku.Usage{PromptTokens: 5, CompletionTokens: len(pieces), CachedTokens: 2})
 		for _, p := range pieces {
-			if p.Text == "" {
+			if p.Text == "" && p.Delta == nil {
 				w.Finish(p.Choice, p.Finish)
 			} else if _, err := w.Push(ctx, p); err != nil {
 				return err

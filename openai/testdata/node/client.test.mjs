@@ -46,6 +46,45 @@ test('the stream helper assembles choices and log-probabilities', async () => {
   }
 });
 
+test('tools are called, streamed and whole', async () => {
+  const params = {
+    model: 'caller',
+    messages: [{ role: 'user', content: 'What is the weather in Kyoto and Nara?' }],
+    tools: [{ type: 'function', function: { name: 'weather', parameters: { type: 'object', properties: {} } } }],
+    tool_choice: 'auto', reasoning_effort: 'low',
+  };
+  const call = (id, city) => (
+    { id, type: 'function', function: { name: 'weather', arguments: JSON.stringify({ city }) } });
+  const expected = [call('call_a', 'Kyoto'), call('call_b', 'Nara')];
+  const whole = await client.chat.completions.create(params);
+  assert.equal(whole.choices[0].finish_reason, 'tool_calls');
+  assert.equal(whole.choices[0].message.content, null);
+  assert.equal(whole.choices[0].message.reasoning_content, 'Two cities…');
+  assert.deepEqual(whole.choices[0].message.tool_calls, expected);
+
+  const runner = client.chat.completions.stream(params);
+  let reasoning = '';
+  for await (const chunk of runner) reasoning += chunk.choices[0]?.delta.reasoning_content ?? '';
+  assert.equal(reasoning, 'Two cities…');
+  const final = await runner.finalChatCompletion();
+  assert.equal(final.choices[0].finish_reason, 'tool_calls');
+  const called = final.choices[0].message.tool_calls.map(({ id, type, function: f }) => (
+    { id, type, function: { name: f.name, arguments: f.arguments } }));
+  assert.deepEqual(called, expected);
+
+  const answer = await client.chat.completions.create({
+    ...params,
+    messages: [...params.messages, whole.choices[0].message,
+      { role: 'tool', tool_call_id: 'call_a', content: 'rain' }, { role: 'tool', tool_call_id: 'call_b', content: 'sun' }],
+  });
+  assert.equal(answer.choices[0].message.content, '"call_a" rain. "call_b" sun. ');
+  await assert.rejects(client.chat.completions.create({ ...params, model: 'haiku-tiny' }), (err) => {
+    assert.ok(err instanceof OpenAI.BadRequestError);
+    assert.equal(err.param, 'tools');
+    return true;
+  });
+});
+
 test('completions, streamed and whole', async () => {
   const params = { model: 'haiku-tiny', prompt: 'autumn', max_tokens: 6, temperature: 0 };
   const whole = await client.completions.create(params);
@@ -72,7 +111,7 @@ test('embeddings, which this client asks for in base64', async () => {
 test('models are listed and found', async () => {
   const ids = [];
   for await (const model of client.models.list()) ids.push(model.id);
-  assert.deepEqual(ids, ['faulty', 'haiku-tiny']);
+  assert.deepEqual(ids, ['caller', 'faulty', 'haiku-tiny']);
   assert.equal((await client.models.retrieve('haiku-tiny')).id, 'haiku-tiny');
   await assert.rejects(client.models.retrieve('gpt-9'), OpenAI.NotFoundError);
 });
