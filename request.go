@@ -49,8 +49,9 @@ type Message struct {
 	Name    string // optional name of the speaker
 	Content string // valid UTF-8; never interpreted as control tokens
 	// Extensions are what the message says beyond these fields, as tool_calls
-	// and tool_call_id do. One named content is an array of parts, in which case
-	// Content is empty; beside tool_calls an empty Content is none.
+	// and tool_call_id do, each name once. One named content stands in place of
+	// Content, which is then empty: an array of parts that are not all text, or
+	// null beside calls.
 	Extensions []Extension
 }
 

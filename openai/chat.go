@@ -257,8 +257,8 @@ func (m *Message) translate(i int) (haiku.Message, error) {
 	return haiku.Message{Role: role, Name: m.Name, Content: text, Extensions: extensions}, nil
 }
 
-// extensions returns what message i says beyond its fields, a content that is not
-// text alone first.
+// extensions returns what message i says beyond its fields: a content that is not
+// text alone first, and a content of null, which stands beside calls, last.
 func (m *Message) extensions(i int, role haiku.Role) ([]haiku.Extension, error) {
 	var found []haiku.Extension
 	if len(m.More) > 0 {
@@ -267,8 +267,11 @@ func (m *Message) extensions(i int, role haiku.Role) ([]haiku.Extension, error) 
 			return nil, err
 		}
 	}
-	if m.Content.Raw != nil {
+	switch {
+	case m.Content.Raw != nil:
 		found = slices.Insert(found, 0, haiku.Extension{Name: "content", Value: m.Content.Raw})
+	case m.Content.missing && len(found) > 0:
+		found = append(found, haiku.Extension{Name: "content", Value: []byte("null")})
 	}
 	return found, nil
 }

@@ -56,8 +56,8 @@ func TestWhatOnlySomeModelsUnderstandIsPassedOnAsItWasWritten(t *testing.T) {
 func TestMessagesOfAToolConversation(t *testing.T) {
 	const calls = `[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}}]`
 	require.Equal(t, []string{
-		"assistant.tool_calls=" + calls, `assistant.reasoning_content="hm"`, `tool.tool_call_id="call_1"`,
-		`assistant.refusal="no"`, `assistant.function_call={"name":"g"}`, `assistant.audio={"id":"a"}`,
+		"assistant.tool_calls=" + calls, `assistant.reasoning_content="hm"`, `assistant.content=null`, `tool.tool_call_id="call_1"`,
+		`assistant.refusal="no"`, `assistant.content=null`, `assistant.function_call={"name":"g"}`, `assistant.content=null`, `assistant.audio={"id":"a"}`,
 		`user.content=[ {"type":"text","text":"what is"}, {"type":"image_url","image_url":{"url":"u"}}]`,
 	}, extensionsIn(t, chatPath, `{"messages":[
 		{"role":"user","content":"x","refusal":"not theirs","tool_call_id":"nor this","reasoning_content":"nor that"},
