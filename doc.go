@@ -61,6 +61,14 @@
 // flush. On its way from [StreamWriter.TryPush] to the connection a token takes
 // no lock and allocates nothing.
 //
+// # Extensions
+//
+// What a wire format asks for beyond [Request], such as tools, is an [Extension].
+// A stream refuses it by name unless the Model is [Extended]: nothing that was
+// asked for is dropped. What such a Model says beside text is a delta: JSON members
+// that go through the stream in order with the text, and that an Encoder puts into
+// its frames as they are.
+//
 // # Policies
 //
 // [StreamOptions], set for a route by [Streaming], say what happens when the

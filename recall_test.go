@@ -137,6 +137,26 @@ func TestWhatIsRecalledIsUTF8(t *testing.T) {
 	require.Equal(t, "a\uFFFD你", a.text(0))
 }
 
+func TestWhatIsRecalledHasItsDeltas(t *testing.T) {
+	tokens := []haiku.Token{
+		{ID: haiku.NoToken, Delta: "\"reasoning_content\":\n\"hm\""}, {ID: haiku.NoToken, Text: "a", Delta: `"x":1`}, {ID: haiku.NoToken, Finish: haiku.FinishStop},
+	}
+	a := read(haiku.NewStream(t.Context(), knowing{tokens: tokens}, &haiku.Request{}))
+	require.NoError(t, a.err)
+	require.Equal(t, `"reasoning_content": "hm"`, a.tokens[0].Delta, "on one line")
+	require.Equal(t, tokens[1:], a.tokens[1:])
+
+	tokens[1].Delta = `"x":1},"y":{"z":1`
+	a = read(haiku.NewStream(quiet(t.Context()), knowing{tokens: tokens}, &haiku.Request{}))
+	require.ErrorContains(t, a.err, "not JSON members")
+	require.Len(t, a.tokens, 1, "and nothing of what is none")
+}
+
+func TestExtensionsAreRefusedBeforeRecall(t *testing.T) {
+	_, err := haiku.NewStream(t.Context(), knowing{tokens: said("a")}, &haiku.Request{Extensions: extensions("tools", "[{}]")}).Text()
+	require.ErrorIs(t, err, haiku.ErrUnsupported)
+}
+
 func TestHowARecallMayFail(t *testing.T) {
 	for name, tt := range map[string]struct {
 		m    knowing

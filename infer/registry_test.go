@@ -38,6 +38,37 @@ func TestARegistryRoutesByName(t *testing.T) {
 	require.ErrorIs(t, err, haiku.ErrModelNotFound)
 }
 
+// toolUser is a Model that takes extensions of one name.
+type toolUser struct{ haiku.Model }
+
+func (toolUser) TakesExtensions(req *haiku.Request) error {
+	for _, e := range req.Extensions {
+		if e.Name != "tools" {
+			return haiku.ErrUnsupported.With(e.Name, "not this")
+		}
+	}
+	return nil
+}
+
+func TestARegistryAsksTheModelThatItPassesARequestTo(t *testing.T) {
+	var r infer.Registry
+	r.Add("plain", haikutest.NewModel(t, "a"))
+	r.Add("tools", toolUser{haikutest.NewModel(t, "b")})
+	for _, c := range []struct {
+		model, extension string
+		want             error
+	}{
+		{"", "tools", haiku.ErrUnsupported}, {"plain", "tools", haiku.ErrUnsupported}, {"tools", "tools", nil},
+		{"tools", "audio", haiku.ErrUnsupported}, {"none", "tools", haiku.ErrModelNotFound},
+	} {
+		req := ask("x")
+		req.Model = c.model
+		req.Extensions = []haiku.Extension{{Name: c.extension, Value: []byte("[]")}}
+		_, err := text(t.Context(), &r, req)
+		require.ErrorIs(t, err, c.want, c)
+	}
+}
+
 // swapping is a model that changes the registry it is in when it is asked for
 // its names.
 type swapping struct {

@@ -22,12 +22,35 @@
 // # What is accepted
 //
 // Sampling and limits are those of the API plus top_k, min_p and
-// repetition_penalty. Features that change an answer and are not supported
-// (tools, response formats, audio …) are refused by name with status 400; names
-// that do not change it (user, metadata …) and names that are not known are
-// ignored. Names match in case. An absent model, or "", is the default model.
-// The text parts of a message are joined by line breaks. A number that does not
-// fit its parameter is refused, never clamped.
+// repetition_penalty. Names that change nothing (user, metadata …) and names that
+// are not known are ignored. Names match in case. An absent model, or "", is the
+// default model. The text parts of a message are joined by line breaks. A number
+// that does not fit its parameter is refused, never clamped.
+//
+// # What only some models understand
+//
+// Tools, functions and their choice, response formats, reasoning effort, verbosity,
+// predictions, modalities, audio, web search and storing; a completion's suffix,
+// echo and best_of; a message's calls, their results, refusals, reasoning, and
+// parts that are not text: all these become extensions of the haiku.Request,
+// byte for byte as they were written and in the order of the body. Whatever says
+// nothing does not: null, false and empty values, the response format text, and
+// without tools the choice none or auto and parallel_tool_calls. A value of the
+// wrong shape is refused here.
+//
+// A stream refuses extensions by name, with status 400, unless its model is
+// haiku.Extended and takes them. An engine in this process does not; one elsewhere
+// may. Messages of role function are refused for all.
+//
+// What such a model says beside its text comes in deltas: "reasoning_content",
+// "tool_calls" and whatever else it names. In a stream each is put into the
+// choice's delta as it is, in a chunk of its own, in order with the text. In a
+// whole answer they are members of the message: the strings reasoning_content,
+// reasoning and refusal are joined; tool calls are merged by their index, where id,
+// type and name are the first that are given, and arguments are joined; of other
+// members the last value counts. A call that was cut off stays as it is, and its
+// choice ends with "length". Completions have no place for deltas and leave them
+// out.
 //
 // # How a stream ends
 //
