@@ -13,12 +13,21 @@ func (w *StreamWriter) generate() {
 	defer close(w.done)
 	err := errors.New("haiku: the model ended its own goroutine")
 	defer func() {
+		w.stopStallTimer()
+		if !w.ended {
+			w.report(err)
+		}
+		w.ring.Close(err)
+	}()
+	err = w.cause(w.ask())
+}
+
+// ask has the Model answer, and holds it to its contract.
+func (w *StreamWriter) ask() (err error) {
+	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{Value: v, Stack: debug.Stack()}
 		}
-		w.stopStallTimer()
-		w.report(err)
-		w.ring.Close(err)
 	}()
 	err = w.model.Generate(w.ctx, w, w.req)
 	if err == nil {
@@ -26,7 +35,26 @@ func (w *StreamWriter) generate() {
 			err = w.ctx.Err()
 		}
 	}
+	return err
+}
+
+// End tells the reader that the answer is over, with an error or without, before
+// Generate returns: for a Model that has to wait for something which is no part of
+// the answer. Usage has to be set before, and nothing is pushed or set after it;
+// what Generate returns then is for nobody. The reader still waits for that when it
+// has read all. In a [Branch] it does nothing. Only the Model may call it, once.
+func (w *StreamWriter) End(err error) {
+	if w.branch != nil {
+		return
+	}
+	if err == nil {
+		err = w.incomplete()
+	}
+	w.stopStallTimer()
 	err = w.cause(err)
+	w.report(err)
+	w.ended = true
+	w.ring.Close(err)
 }
 
 // incomplete is the error of an answer that lacks the end of a choice.

@@ -199,9 +199,40 @@ func BenchmarkDeltaPath(b *testing.B) {
 	tokenPath(b, b.N, Request{}, func(w *StreamWriter, _ int) PushResult { return w.TryPush(Piece{ID: NoToken, Delta: reasoning}) })
 }
 
+func TestATokenAllocatesNothingInABranch(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	var b *Branch
+	push := func(w *StreamWriter, i int) PushResult {
+		if i == 0 {
+			b = w.Branch(func() bool { return true })
+			b.w.ctx = w.ctx
+			b.w.SetVocabulary(w.vocab)
+		}
+		return b.w.TryPush(Piece{ID: 0})
+	}
+	few := tokenPath(t, 2_000, Request{}, push)
+	many := tokenPath(t, 102_000, Request{}, push)
+	require.Less(t, int64(many)-int64(few), int64(200), "allocations for 100000 more tokens")
+}
+
 func BenchmarkTokenPath(b *testing.B) {
 	b.ReportAllocs()
 	tokenPath(b, b.N, Request{}, func(w *StreamWriter, _ int) PushResult { return w.TryPush(Piece{ID: 0}) })
+}
+
+func BenchmarkTokenPathInABranch(b *testing.B) {
+	b.ReportAllocs()
+	var branch *Branch
+	tokenPath(b, b.N, Request{}, func(w *StreamWriter, i int) PushResult {
+		if branch == nil {
+			branch = w.Branch(func() bool { return true })
+			branch.w.ctx = w.ctx
+			branch.w.SetVocabulary(w.vocab)
+		}
+		return branch.w.TryPush(Piece{ID: 0})
+	})
 }
 
 func TestNoBeatAfterStop(t *testing.T) {

@@ -32,6 +32,9 @@ func (w *StreamWriter) tryPush(p *Piece, more bool) PushResult {
 	if w.ctx.Err() != nil {
 		return Gone
 	}
+	if w.branch != nil {
+		return w.branch.push(p, more)
+	}
 	c := w.choice(p.Choice)
 	if c == nil {
 		return Gone
@@ -125,6 +128,10 @@ func (w *StreamWriter) gone() error { return fmt.Errorf("haiku: reader gone: %w"
 // Finish ends a choice that has no further text, as when the model emits its
 // end-of-sequence token. It never has to wait. Only the Model may call it.
 func (w *StreamWriter) Finish(choice int, reason FinishReason) {
+	if w.branch != nil {
+		w.branch.finish(choice, reason)
+		return
+	}
 	c := w.choice(choice)
 	if c == nil || c.finished {
 		return

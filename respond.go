@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -174,6 +175,9 @@ func (a *answer) end(events bool, err error) error {
 	if events && err != nil && !a.out.Opened() && len(a.out.Buf) == 0 {
 		a.out.Restore()
 		a.c.abort(ErrorFrom(err))
+		if a.s.ended { // the model may keep the handler for a while
+			_ = http.NewResponseController(a.c.Writer).Flush()
+		}
 		return err
 	}
 	e := ErrorFrom(err)

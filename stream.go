@@ -68,6 +68,7 @@ type StreamWriter struct {
 	parent <-chan struct{} // closed when the context ends that ctx is made from
 	cancel context.CancelCauseFunc
 	opts   StreamOptions
+	branch *Branch // whose writer this is, nil for a stream
 
 	started   atomic.Bool
 	done      chan struct{} // closed when the Model has returned
@@ -81,6 +82,7 @@ type StreamWriter struct {
 	recalled  recalled    // instead of ring, where the model had the answer
 
 	// The producer's side.
+	ended   bool // by End
 	choices []choice
 	aux     []byte        // reused for deltas and log-probabilities
 	members *memberReader // nil until there is a delta

@@ -73,6 +73,14 @@ func (r *Ring) ArmSpace() bool {
 // left from an earlier ArmSpace is possible: TryPush again decides.
 func (r *Ring) Space() <-chan struct{} { return r.space }
 
+// Pushed returns how many records there have been. Any goroutine may ask until
+// Free.
+func (r *Ring) Pushed() uint64 { return r.prod.tail.Load() }
+
+// Waiting reports whether the producer has asked for a wake-up that has not come
+// yet. Any goroutine may ask until Free.
+func (r *Ring) Waiting() bool { return r.signal.armed.Load() != 0 }
+
 // hasSlot reports whether fewer than limit slots are in use. It reads the
 // consumer's line only if the last value seen is too old to say yes, or if the
 // high-water mark would rise on it; so the mark is exact and the usual push
