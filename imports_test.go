@@ -37,7 +37,7 @@ const (
 	protobuf    = "google.golang.org/protobuf"
 )
 
-var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "cache/redis", "haikutest", "model2vec", "tinymodel", "upstream/kserve"}
+var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "cache/redis", "fallback", "haikutest", "model2vec", "tinymodel", "upstream/kserve"}
 
 // arrows is the only place where an import between packages, or of another
 // module, is allowed. A package in "internal" never imports one above it.
@@ -57,6 +57,7 @@ var arrows = map[string]edges{
 	"cache/redis": {code: []string{"cache", redisClient}, tests: []string{"."}},
 	"cache/otter": {code: []string{"cache", wTinyLFU}, tests: []string{"."}},
 
+	"fallback": {code: []string{"."}, tests: []string{"haikutest", "infer", "openai"}},
 	// Nothing but what imports it pays for gRPC.
 	"upstream/kserve": {code: []string{".", grpc, protobuf}, tests: []string{"haikutest"}},
 

@@ -1,0 +1,116 @@
+package fallback
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Change is a breaker's move from one state, or share of the traffic, to another.
+type Change struct {
+	Name     string
+	From, To State
+	Share    float64 // of the traffic, while it is half-open
+	Why      string
+	Merged   int // changes before this one that are told as part of it
+}
+
+// How many changes are told at once, and how long each of the rest takes.
+const (
+	changeBurst  = 10
+	changePeriod = time.Second
+)
+
+// changes tells of changes, not faster than people and logs can take. Its fields
+// are guarded by the breaker's mu.
+type changes struct {
+	b       *Breaker
+	stop    chan struct{}
+	pending bool
+	change  Change
+	telling bool
+	closed  bool
+	running sync.WaitGroup
+	credit  time.Duration // what it may tell: changePeriod each
+	at      time.Duration // when that was true
+}
+
+func (c *changes) init(b *Breaker) {
+	c.b, c.stop, c.credit = b, make(chan struct{}), changeBurst*changePeriod
+}
+
+// note takes a change in.
+func (c *changes) note(from State, to mark, why string) {
+	next := Change{Name: c.b.opts.Name, From: from, To: to.state, Share: to.share, Why: why}
+	if c.pending {
+		next.From, next.Merged = c.change.From, c.change.Merged+1
+	}
+	c.change, c.pending = next, true
+	if !c.telling && !c.closed {
+		c.telling = true
+		c.running.Go(c.tell)
+	}
+}
+
+// tell runs until all is told.
+func (c *changes) tell() {
+	for {
+		change, wait, more := c.next()
+		switch {
+		case !more:
+			return
+		case wait == 0:
+			c.say(&change)
+			continue
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-c.stop:
+			timer.Stop()
+		}
+	}
+}
+
+// next returns what is to be told, or how long that has to wait.
+func (c *changes) next() (change Change, wait time.Duration, more bool) {
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	now := c.b.now()
+	c.credit = min(c.credit+now-c.at, changeBurst*changePeriod)
+	c.at = now
+	switch {
+	case !c.pending, c.closed && c.credit < changePeriod:
+		c.telling = false
+		return change, 0, false
+	case c.credit < changePeriod:
+		return change, changePeriod - c.credit, true
+	}
+	c.credit -= changePeriod
+	c.pending = false
+	return c.change, 0, true
+}
+
+func (c *changes) say(change *Change) {
+	level := slog.LevelWarn
+	if change.To == Closed {
+		level = slog.LevelInfo
+	}
+	c.b.opts.Logger.Log(context.Background(), level, "haiku: breaker "+change.To.String(),
+		slog.String("model", change.Name), slog.String("was", change.From.String()),
+		slog.Float64("share", change.Share), slog.String("why", change.Why), slog.Int("merged", change.Merged))
+	if c.b.opts.OnChange != nil {
+		c.b.opts.OnChange(*change)
+	}
+}
+
+func (c *changes) close() {
+	c.b.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		close(c.stop)
+	}
+	c.b.mu.Unlock()
+	c.running.Wait()
+}

@@ -1,0 +1,31 @@
+package fallback
+
+// Consecutive opens when attempts fail one after the other, however far apart:
+// the failures of a model that few ask are never many in a window. What was
+// rejected or neutral stands between two failures without parting them.
+type Consecutive struct {
+	// Failures in a row; 0 means 5.
+	Failures int
+}
+
+// Judge returns a judge that counts.
+func (p Consecutive) Judge(Limits) Judge { return &consecutiveJudge{limit: or(p.Failures, 5)} }
+
+type consecutiveJudge struct{ limit, failed int }
+
+func (j *consecutiveJudge) Observe(s *Sample) string {
+	if s.Moment != Ended {
+		return ""
+	}
+	switch s.Outcome.Class {
+	case OK, Slow:
+		j.failed = 0
+	case Failed:
+		if j.failed++; j.failed >= j.limit {
+			return "attempts failed one after the other"
+		}
+	}
+	return ""
+}
+
+func (j *consecutiveJudge) Reset() { j.failed = 0 }
