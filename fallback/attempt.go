@@ -1,0 +1,333 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/intelliparadigm/haiku"
+)
+
+// noLimit is a limit that nothing reaches.
+const noLimit time.Duration = math.MaxInt64
+
+// attempt is one model's try at a run's answer. Fields are guarded by run.mu
+// unless their comment says otherwise.
+type attempt struct {
+	r      *run
+	place  int
+	call   Call
+	branch *haiku.Branch
+	ctx    context.Context // fixed once it has begun
+	cancel context.CancelCauseFunc
+	after  func(Attempt) // Options.Observe's
+	start  time.Time
+
+	hedge    bool // it began beside another
+	asked    bool // the one beside it has been looked for
+	late     bool // over the breaker's limit, which knows
+	grown    bool // it is the answer
+	over     bool // it has ended, or was given up: outcome and err say how
+	outcome  Outcome
+	err      error
+	returned bool // its model has
+
+	timer *time.Timer
+	armed bool   // the timer is set, or its tick has not looked yet
+	seen  uint64 // pieces at the last look
+	quiet int    // looks since there was another
+}
+
+// newAttempt prepares an attempt; nothing runs yet.
+func newAttempt(r *run, place int, call Call) *attempt {
+	a := &attempt{r: r, place: place, call: call}
+	a.branch = r.w.Branch(func() bool { return r.claim(a) })
+	ctx := r.ctx
+	if observe := r.chain.opts.Observe; observe != nil {
+		ctx, a.after = observe(ctx, a.member().name)
+	}
+	a.ctx, a.cancel = context.WithCancelCause(ctx)
+	return a
+}
+
+func (a *attempt) member() *member { return a.r.chain.members[a.place] }
+
+// name is what the answer's model is called.
+func (a *attempt) name() string {
+	if name := a.branch.Model(); name != "" && !a.member().given {
+		return name
+	}
+	return a.member().name
+}
+
+// begin starts its clock.
+func (a *attempt) begin() {
+	a.start = time.Now()
+	a.arm(a.due(0))
+}
+
+// run has the model answer, and reports whether the next one is to be tried.
+func (a *attempt) run() (again bool) {
+	err := errors.New("fallback: the model ended its own goroutine")
+	defer func() { again = a.end(err) }()
+	err = a.branch.Generate(a.ctx, a.member().model, a.r.chain.forPlace(a.place, a.r.req))
+	return again
+}
+
+// drop ends an attempt that has been prepared in vain.
+func (a *attempt) drop() {
+	a.call.Done(Outcome{})
+	a.cancel(ErrOvertaken)
+	if a.after != nil {
+		a.after(Attempt{Model: a.member().name, Err: ErrOvertaken})
+	}
+}
+
+// abandon gives it up for a cause that is known now, whenever its model returns.
+func (a *attempt) abandon(cause error) {
+	a.cancel(cause)
+	o := Outcome{Class: Failed}
+	if errors.Is(cause, ErrFirstToken) && !a.late {
+		o = Outcome{} // the client was in more of a hurry than the limit
+	}
+	a.conclude(o, cause)
+	a.r.fails(a, a.err, false)
+}
+
+// conclude takes it out of the race and tells the breaker.
+func (a *attempt) conclude(o Outcome, err error) {
+	a.over = true
+	a.leave()
+	a.outcome, a.err = a.call.Done(o), err
+	if errors.Is(err, ErrStalled) {
+		a.err = haiku.ErrTimeout.With("", "the model stopped in the middle of its answer").Because(err)
+	}
+}
+
+// leave takes it off the list of those that may answer.
+func (a *attempt) leave() {
+	open := a.r.open[:0]
+	for _, other := range a.r.open {
+		if other != a {
+			open = append(open, other)
+		}
+	}
+	a.r.open = open
+}
+
+// grow makes it the answer.
+func (a *attempt) grow() {
+	a.grown = true
+	a.member().stats.overtaken.Store(0)
+	a.disarm()
+	a.arm(a.stallLook())
+}
+
+// stallLooks is how many looks in a row, a part of the time each, find a stalled
+// answer as it was. It is a timer's work, so that no token needs to know the time.
+const stallLooks = 4
+
+func (a *attempt) stallLook() time.Duration {
+	if a.r.chain.opts.Stall == noLimit {
+		return noLimit
+	}
+	return max(a.r.chain.opts.Stall/stallLooks, 1)
+}
+
+// judgedEach is how many times in a row a model is overtaken by its hedge before
+// it is looked at to the end of its limit: a model of which nobody ever sees
+// whether it would have answered is never found to be sick.
+const judgedEach = 16
+
+// judged reports whether an attempt that is overtaken goes on, unheard, to show
+// what it would have done.
+func (a *attempt) judged() bool {
+	limits := a.member().breaker.opts.Limits
+	return limits.FirstToken != noLimit && a.member().stats.overtaken.Add(1)%judgedEach == 0
+}
+
+// arm sets the timer, unless it is set or there is nothing to come.
+func (a *attempt) arm(d time.Duration) {
+	if d == noLimit || a.armed || a.over || a.r.closed {
+		return
+	}
+	a.armed = true
+	a.r.all.Add(1)
+	if a.timer == nil {
+		a.timer = time.AfterFunc(d, a.tick)
+	} else {
+		a.timer.Reset(d)
+	}
+}
+
+// disarm stops the timer, if its tick has not begun.
+func (a *attempt) disarm() {
+	if a.armed && a.timer.Stop() {
+		a.armed = false
+		a.r.all.Done()
+	}
+}
+
+// due is how long it is, after some time, until there is something to look at.
+func (a *attempt) due(passed time.Duration) time.Duration {
+	next := noLimit
+	for _, limit := range [...]struct {
+		at   time.Duration
+		past bool
+	}{
+		{a.r.chain.opts.HedgeAfter, a.asked || a.r.chain.opts.HedgeAfter == 0},
+		{a.member().breaker.opts.Limits.FirstToken, a.late},
+		{a.r.budget, a.r.next >= len(a.r.chain.members)},
+	} {
+		if !limit.past && limit.at != noLimit {
+			next = min(next, max(limit.at-passed, 0))
+		}
+	}
+	return next
+}
+
+// tick runs on the timer's goroutine. What it finds to be tried it tries there.
+func (a *attempt) tick() {
+	defer a.r.all.Done()
+	switch hedge, move := a.look(); {
+	case hedge:
+		a.beside(nil)
+	case move:
+		a.beside(a)
+	}
+}
+
+// look does what is due, but for another attempt beside this one or in its place.
+func (a *attempt) look() (hedge, move bool) {
+	a.r.mu.Lock()
+	defer a.r.mu.Unlock()
+	a.armed = false
+	if a.over || a.r.closed {
+		return false, false
+	}
+	if a.grown {
+		a.lookForStall()
+		return false, false
+	}
+	passed := time.Since(a.start)
+	if limit := a.member().breaker.opts.Limits.FirstToken; !a.late && passed >= limit {
+		a.late = true
+		a.call.Late()
+	}
+	opts := &a.r.chain.opts
+	switch {
+	case a.r.winner != nil:
+		if a.late { // it has been judged
+			a.abandon(ErrFirstToken)
+			return false, false
+		}
+	case passed >= a.r.budget && a.r.more():
+		return false, true
+	case !a.asked && opts.HedgeAfter > 0 && passed >= opts.HedgeAfter:
+		a.asked = true
+		return true, false
+	}
+	a.arm(a.due(passed))
+	return false, false
+}
+
+// lookForStall ends an answer in which nothing has happened for too long.
+func (a *attempt) lookForStall() {
+	pieces, waiting := a.branch.Progress()
+	if a.quiet++; waiting || pieces != a.seen {
+		a.seen, a.quiet = pieces, 0
+	}
+	switch {
+	case a.quiet >= stallLooks && a.ctx.Err() == nil:
+		a.cancel(ErrStalled)
+	case a.quiet > stallLooks && errors.Is(context.Cause(a.ctx), ErrStalled): // it does not listen either
+		a.conclude(Outcome{Class: Failed}, ErrStalled)
+		a.r.decide()
+	}
+	a.arm(a.stallLook())
+}
+
+// beside tries the next model beside this one, or in the place of late. If there
+// is none this one goes on. The one that was begun may be one too many by now.
+func (a *attempt) beside(late *attempt) {
+	r := a.r
+	next := r.pick()
+	if next != nil && r.enter(next, late) {
+		if late == nil {
+			a.rearm()
+		}
+		if next.run() {
+			r.goOn()
+		}
+		return
+	}
+	a.rearm()
+}
+
+// rearm sets the timer to what is due next, unless it has ended meanwhile.
+func (a *attempt) rearm() {
+	a.r.mu.Lock()
+	defer a.r.mu.Unlock()
+	a.r.decide()
+	if !a.grown {
+		a.arm(a.due(time.Since(a.start)))
+	} else {
+		a.arm(a.stallLook())
+	}
+}
+
+// end takes in how the model has returned. It reports whether the next one is to
+// be tried.
+func (a *attempt) end(err error) (again bool) {
+	r := a.r
+	r.mu.Lock()
+	r.running--
+	a.returned = true
+	a.disarm()
+	if !a.over {
+		a.conclude(a.judge(err))
+		again = r.settled(a)
+	}
+	served := a == r.winner
+	a.cancel(nil)
+	if !again {
+		r.decide()
+	}
+	r.mu.Unlock()
+	a.member().stats.note(a, served)
+	if a.after != nil {
+		a.after(Attempt{
+			Model: a.member().name, Served: served, Hedge: a.hedge, Probe: a.call.Probe(),
+			Outcome: a.outcome, Took: time.Since(a.start), Usage: a.branch.Usage(), Err: a.err,
+		})
+	}
+	return again
+}
+
+// judge says what the end of the attempt means, with the error that explains it.
+func (a *attempt) judge(err error) (Outcome, error) {
+	complete := a.branch.Complete()
+	if cause := context.Cause(a.ctx); err != nil && a.r.ctx.Err() == nil && cause != nil {
+		err = cause // ours: nobody else ends this context alone
+	}
+	o := OutcomeOf(a.r.ctx, err, complete)
+	objective := a.r.req.Objective.TTFT
+	switch {
+	case complete:
+		o.Gap = a.gap(time.Since(a.start))
+	case errors.Is(err, haiku.ErrTooBusy) && objective > 0 && objective < a.member().breaker.opts.Limits.FirstToken:
+		o = Outcome{} // the client is in more of a hurry than the limit
+	}
+	return o, err
+}
+
+// gap is the mean time between the pieces of a choice.
+func (a *attempt) gap(passed time.Duration) time.Duration {
+	pieces, delayed := a.branch.Pieces()
+	choices := max(a.r.req.Choices, 1)
+	if pieces <= choices {
+		return 0
+	}
+	return (passed - a.call.first - delayed) * time.Duration(choices) / time.Duration(pieces-choices)
+}
