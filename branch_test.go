@@ -207,3 +207,23 @@ func TestAModelMayEndItsAnswerBeforeItReturns(t *testing.T) {
 	}))
 	require.NoError(t, read(haiku.NewStream(t.Context(), b, &haiku.Request{})).err)
 }
+
+// TestADeltaIsSomethingToSay has a first attempt fail after a tool call has begun:
+// nobody else may begin another.
+func TestADeltaIsSomethingToSay(t *testing.T) {
+	broken := errors.New("broken")
+	calls := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+		for _, size := range []int{10, 5000} {
+			delta := `"tool_calls":[{"index":0,"function":{"arguments":"` + strings.Repeat("x", size) + `"}}]`
+			if _, err := w.Push(ctx, haiku.Piece{ID: haiku.NoToken, Delta: []byte(delta)}); err != nil {
+				return err
+			}
+		}
+		return broken
+	})
+	s := haiku.NewStream(t.Context(), branching(calls, pieces("a")), &haiku.Request{})
+	a := read(s)
+	require.ErrorIs(t, a.err, broken)
+	require.Len(t, a.tokens, 2)
+	require.Len(t, a.tokens[1].Delta, 5000+len(`"tool_calls":[{"index":0,"function":{"arguments":""}}]`))
+}
