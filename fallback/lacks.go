@@ -7,17 +7,12 @@ import (
 	"github.com/intelliparadigm/haiku"
 )
 
-// extended is what a Model implements that takes requests with extensions.
-type extended interface {
-	TakesExtensions(req *haiku.Request) error
-}
-
 // TakesExtensions returns nil if one of the models takes the request's
 // extensions, else what the first says of them. The others are no candidates.
 func (c *Chain) TakesExtensions(req *haiku.Request) error {
 	var first error
 	for i, m := range c.members {
-		err := extensions(m.model, req)
+		err := haiku.TakesExtensions(m.model, req)
 		if err == nil {
 			return nil
 		}
@@ -43,20 +38,11 @@ func (c *Chain) Recall(ctx context.Context, w *haiku.StreamWriter, req *haiku.Re
 	return tokens, ok
 }
 
-// extensions says why a model does not take a request's extensions, nil if it
-// does.
-func extensions(m haiku.Model, req *haiku.Request) error {
-	if e, ok := haiku.ModelAs[extended](m); ok {
-		return e.TakesExtensions(req)
-	}
-	return nil
-}
-
 // lacks says which feature of the request a model does not have, as an error for
 // the client, or nil. What only the model itself can tell it tells by an error.
 func (c *Chain) lacks(place int, req *haiku.Request) error {
 	m := c.members[place].model
-	if err := extensions(m, req); err != nil || place == 0 {
+	if err := haiku.TakesExtensions(m, req); err != nil || place == 0 {
 		return err
 	}
 	if param := inTokens(req); param != "" && !c.opts.SameTokens {

@@ -34,7 +34,7 @@ func TestNothingOfARequestIsDropped(t *testing.T) {
 		served bool
 	}{
 		"anything":           {haiku.Request{Prompt: "x"}, able{}, Options{}, true},
-		"an extension":       {haiku.Request{Prompt: "x"}, able{extensions: tools}, Options{}, false},
+		"an extension":       {haiku.Request{Prompt: "x", Extensions: calling}, able{extensions: tools}, Options{}, false},
 		"tokens":             {haiku.Request{PromptTokens: []int32{1}}, able{}, Options{}, false},
 		"a bias":             {haiku.Request{Sampling: haiku.Sampling{LogitBias: map[int32]float32{1: 1}}}, able{}, Options{}, false},
 		"a mask":             {haiku.Request{Sampling: haiku.Sampling{Mask: mask}}, able{}, Options{}, false},
@@ -66,6 +66,9 @@ func TestNothingOfARequestIsDropped(t *testing.T) {
 	}
 }
 
+// calling are extensions that ask for tools.
+var calling = []haiku.Extension{{Name: "tools", Value: []byte(`[{"type":"function"}]`)}}
+
 // limited is a model whose context holds 100 tokens.
 type limited struct{ *able }
 
@@ -78,12 +81,12 @@ func (l limited) Models() []haiku.ModelInfo {
 func TestWhatTheFirstLacksTheNextMayHave(t *testing.T) {
 	none := haiku.ErrUnsupported.With("tools", "no tools here")
 	c := newChain(t, Options{}, &able{script: does("large", ends()), extensions: none}, &able{script: small()})
-	require.NoError(t, c.TakesExtensions(&haiku.Request{}))
-	require.Equal(t, "small", ask(t.Context(), c, &haiku.Request{}).model)
+	require.NoError(t, c.TakesExtensions(&haiku.Request{Extensions: calling}))
+	require.Equal(t, "small", ask(t.Context(), c, &haiku.Request{Extensions: calling}).model)
 
 	c = newChain(t, Options{}, &able{script: does("large", ends()), extensions: none}, &able{script: small(), extensions: none})
-	require.ErrorIs(t, c.TakesExtensions(&haiku.Request{}), haiku.ErrUnsupported)
-	require.ErrorIs(t, ask(t.Context(), c, &haiku.Request{}).err, haiku.ErrUnsupported)
+	require.ErrorIs(t, c.TakesExtensions(&haiku.Request{Extensions: calling}), haiku.ErrUnsupported)
+	require.ErrorIs(t, ask(t.Context(), c, &haiku.Request{Extensions: calling}).err, haiku.ErrUnsupported)
 	require.Equal(t, Closed, c.Breaker(0).Status().State)
 }
 
