@@ -54,7 +54,7 @@ var arrows = map[string]edges{
 	"batch/queueing": {},
 
 	"cache":       {code: []string{".", "internal/likeness", "internal/vectors", tinyLFU}, tests: []string{"haikutest"}},
-	"cache/redis": {code: []string{"cache", redisClient}, tests: []string{"."}},
+	"cache/redis": {code: []string{"cache", "internal/outage", "internal/redisclient", redisClient}, tests: []string{".", "internal/testserver"}},
 	"cache/otter": {code: []string{"cache", wTinyLFU}, tests: []string{"."}},
 
 	"fallback": {code: []string{"."}, tests: []string{"haikutest", "infer", "openai"}},
@@ -67,9 +67,12 @@ var arrows = map[string]edges{
 	"internal/likeness":     {code: []string{unicodeText}},
 	"internal/lora":         {code: []string{"internal/gguf", "internal/safetensors", "internal/simd"}},
 	"internal/mmap":         {code: []string{system}},
+	"internal/outage":       {},
+	"internal/redisclient":  {code: []string{redisClient}},
 	"internal/safetensors":  {code: []string{"internal/mmap", strictJSON}},
 	"internal/schedule":     {},
 	"internal/simd":         {code: []string{system}},
+	"internal/testserver":   {},
 	"internal/vectors":      {code: []string{"internal/simd"}, tests: []string{".", "model2vec"}},
 	"internal/tokenizer":    {code: []string{unicodeText}, tests: []string{"internal/gguf"}},
 	"internal/chattemplate": {code: []string{templates}},

@@ -87,7 +87,7 @@ func off(t testing.TB) *Store {
 	o := patient
 	o.Pause = time.Hour
 	s := srv.open(o)
-	srv.kill()
+	srv.Kill()
 	for !s.Stats().Open {
 		_ = s.Get(t.Context(), "k")
 	}

@@ -44,10 +44,10 @@ func TestACrashLeavesNoHalfWrites(t *testing.T) {
 			})
 		}
 		require.Eventually(t, func() bool { return wrote.Load() > 200 }, 20*time.Second, time.Millisecond)
-		srv.kill()
+		srv.Kill()
 		cancel()
 		group.Wait()
-		srv.restart()
+		srv.Restart()
 		for w := range writers {
 			written += countWhole(t, srv.open(patient), fmt.Sprint(round, w))
 		}
@@ -94,7 +94,7 @@ func TestAWriterThatIsKilledLeavesNoHalfWrites(t *testing.T) {
 	for range 4 {
 		require.NoError(t, raw.FlushAll(t.Context()).Err())
 		writer := exec.Command(os.Args[0])
-		writer.Env = append(os.Environ(), writerEnv+"="+srv.addr)
+		writer.Env = append(os.Environ(), writerEnv+"="+srv.Addr)
 		require.NoError(t, writer.Start())
 		require.Eventually(t, func() bool { return get(t, s, "writer 5/b") != "-" }, 20*time.Second, time.Millisecond)
 		require.NoError(t, writer.Process.Kill())

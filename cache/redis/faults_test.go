@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -41,10 +40,10 @@ func TestADeadServerIsAMissAndComesBack(t *testing.T) {
 	log := &bytes.Buffer{}
 	s := srv.open(brisk(log))
 	eventually(t, s, entry("k", "old", "tag"))
-	srv.kill()
+	srv.Kill()
 	untilOpen(t, s)
 	require.False(t, s.SetAll(t.Context(), 1, []Entry{entry("k", "v")}))
-	srv.restart()
+	srv.Restart()
 	eventually(t, s, entry("other", "new", "tag"))
 	require.Equal(t, "- new", get(t, s, "k", "other"), "what was lost stays lost")
 	require.False(t, s.Stats().Open)
@@ -54,11 +53,11 @@ func TestADeadServerIsAMissAndComesBack(t *testing.T) {
 
 func TestAServerThatIsNotThereYet(t *testing.T) {
 	srv := serve(t)
-	srv.kill()
+	srv.Kill()
 	s := srv.open(brisk(&bytes.Buffer{}))
 	untilOpen(t, s)
 	require.NotZero(t, s.Stats().Errors)
-	srv.restart()
+	srv.Restart()
 	eventually(t, s, entry("k", "v"))
 }
 
@@ -68,13 +67,13 @@ func TestAStoppedServerCostsTheDeadlineAndThenNothing(t *testing.T) {
 	log := &bytes.Buffer{}
 	o := brisk(log)
 	o.Pause, o.MaxPause = time.Hour, time.Hour
-	options := ClientOptions(srv.addr)
+	options := ClientOptions(srv.Addr)
 	options.ReadTimeout, options.WriteTimeout = -1, -1 // by itself it would wait for ever
 	client := goredis.NewUniversalClient(options)
 	defer client.Close()
 	s := New(client, o)
 	eventually(t, s, entry("k", "v", "tag"))
-	srv.signal(syscall.SIGSTOP)
+	srv.Pause()
 	before := s.Stats().Timeouts
 	untilOpen(t, s)
 	require.Equal(t, before+3, s.Stats().Timeouts)
@@ -83,7 +82,7 @@ func TestAStoppedServerCostsTheDeadlineAndThenNothing(t *testing.T) {
 	}
 	require.Equal(t, uint64(10_000), s.Stats().Skipped)
 	require.Equal(t, before+3, s.Stats().Timeouts)
-	srv.signal(syscall.SIGCONT)
+	srv.Resume()
 	require.Equal(t, "-", get(t, s, "k"), "the pause is not over")
 }
 
@@ -93,13 +92,13 @@ func TestAServerThatWakesUpIsUsedAgain(t *testing.T) {
 	log := &bytes.Buffer{}
 	s := srv.open(brisk(log))
 	eventually(t, s, entry("k", "v"))
-	srv.signal(syscall.SIGSTOP)
+	srv.Pause()
 	untilOpen(t, s)
 	for range 3 { // probes that fail are not news
 		require.Eventually(t, func() bool { before := s.Stats().Timeouts; _ = get(t, s, "k"); return s.Stats().Timeouts > before },
 			20*time.Second, time.Millisecond)
 	}
-	srv.signal(syscall.SIGCONT)
+	srv.Resume()
 	require.Eventually(t, func() bool { return get(t, s, "k") == "v" }, 20*time.Second, time.Millisecond)
 	require.Equal(t, 2, strings.Count(log.String(), "\n"), log)
 }
@@ -109,13 +108,13 @@ func TestACallersOwnDeadlineIsNotHeldAgainstTheServer(t *testing.T) {
 	srv := serve(t)
 	s := srv.open(patient)
 	require.True(t, s.SetAll(t.Context(), 1, []Entry{entry("k", "v")}))
-	srv.signal(syscall.SIGSTOP)
+	srv.Pause()
 	for range 2 * defaultFailures {
 		hasty, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		require.Equal(t, "-", texts(s.Get(hasty, "k")))
 		cancel()
 	}
-	srv.signal(syscall.SIGCONT)
+	srv.Resume()
 	require.Equal(t, "v", get(t, s, "k"))
 	require.Equal(t, Stats{Hits: 1, Misses: 2 * defaultFailures, Stored: 1}, s.Stats())
 }
@@ -128,14 +127,14 @@ func TestALateWriteDoesNotPassAnInvalidation(t *testing.T) {
 	o.Failures = 1000
 	slow, other := srv.open(o), srv.open(patient)
 	require.True(t, slow.SetAll(t.Context(), 1, []Entry{entry("k", "v1", "model")}))
-	srv.signal(syscall.SIGSTOP)
+	srv.Pause()
 	require.False(t, slow.SetAll(t.Context(), 2, []Entry{entry("k", "late", "model"), entry("untagged", "late")}))
 	require.Equal(t, uint64(1), slow.Stats().Timeouts)
 	// The bytes of the late write are in the server's socket. Whether it takes the
 	// invalidation first or second, the entry is gone.
 	done := make(chan bool)
 	go func() { done <- other.Invalidate(t.Context(), "model") }()
-	srv.signal(syscall.SIGCONT)
+	srv.Resume()
 	require.True(t, <-done)
 	require.Equal(t, "-", get(t, other, "k"))
 	raw := srv.raw()
@@ -185,12 +184,12 @@ func TestAnInvalidationIsOwedUntilItArrives(t *testing.T) {
 	srv := serve(t)
 	s, other := srv.open(brisk(&bytes.Buffer{})), srv.open(patient)
 	eventually(t, s, entry("k", "old", "tag"), entry("free", "old"))
-	srv.signal(syscall.SIGSTOP)
+	srv.Pause()
 	require.False(t, s.Invalidate(t.Context(), "tag"))
 	late := srv.open(brisk(&bytes.Buffer{}))
 	require.False(t, late.Invalidate(t.Context(), "another tag"))
 	require.ErrorIs(t, late.Close(), ErrOwed)
-	srv.signal(syscall.SIGCONT)
+	srv.Resume()
 	require.Eventually(t, func() bool { return get(t, s, "free") == "old" }, 20*time.Second, time.Millisecond)
 	require.Equal(t, "-", get(t, other, "k"), "the first operation that got through has delivered it")
 	require.NoError(t, s.Close())

@@ -59,7 +59,7 @@ func TestEachKeyIsAnsweredByItself(t *testing.T) {
 func TestAServerThatIsGoneGivesNoMark(t *testing.T) {
 	srv := serve(t)
 	s := srv.open(patient)
-	srv.kill()
+	srv.Kill()
 	require.Nil(t, s.Mark(t.Context(), "model"))
 	require.Equal(t, [][]byte{nil}, s.GetEach(t.Context(), "a"))
 }

@@ -6,19 +6,14 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/intelliparadigm/haiku/internal/redisclient"
 )
 
 const (
 	defaultPrefix        = "haiku"
-	defaultDeadline      = 50 * time.Millisecond
 	defaultMaxValueBytes = 1 << 20
 	defaultMaxTTL        = 24 * time.Hour
-	defaultFailures      = 5
-	defaultPause         = 100 * time.Millisecond
-	defaultMaxPause      = 30 * time.Second
-
-	poolSize = 8
 )
 
 // Options shape a [Store]. The zero value is a good start. Processes that share
@@ -52,12 +47,8 @@ func (o Options) withDefaults() Options {
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix
 	}
-	orDefault(&o.Deadline, defaultDeadline)
 	orDefault(&o.MaxValueBytes, defaultMaxValueBytes)
 	orDefault(&o.MaxTTL, defaultMaxTTL)
-	orDefault(&o.Failures, defaultFailures)
-	orDefault(&o.Pause, defaultPause)
-	orDefault(&o.MaxPause, defaultMaxPause)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -79,31 +70,5 @@ func (o Options) hashTag() string { return "{" + url.PathEscape(o.Prefix) + "}:"
 // deadline of a context counts, eight connections, one immediate retry for a
 // connection that turns out to be stale. Several addresses mean a cluster.
 func ClientOptions(addresses ...string) *goredis.UniversalOptions {
-	return &goredis.UniversalOptions{
-		Addrs:                 addresses,
-		ContextTimeoutEnabled: true,
-		PoolSize:              poolSize,
-		DialTimeout:           time.Second,
-		DialerRetries:         1,
-		MaxRetries:            1,
-		MinRetryBackoff:       -1,
-		MaxRetryBackoff:       -1,
-		// Asking for these costs a round trip per connection, and the upkeep of a
-		// few hosted servers that offer them is a miss here like any other pause.
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
-}
-
-// heedsDeadlines reports whether the client ends an operation with its context.
-// A client of a type unknown here, such as a wrapper, is taken at its word.
-func heedsDeadlines(client goredis.UniversalClient) bool {
-	switch c := client.(type) {
-	case *goredis.Client:
-		return c.Options().ContextTimeoutEnabled
-	case *goredis.ClusterClient:
-		return c.Options().ContextTimeoutEnabled
-	case *goredis.Ring:
-		return c.Options().ContextTimeoutEnabled
-	}
-	return true
+	return redisclient.Options(addresses...)
 }

@@ -28,18 +28,18 @@ type Stats struct {
 }
 
 type counters struct {
-	hits, misses, stored, refused, outrun             atomic.Uint64
-	errors, timeouts, skipped, corrupt, mixed, opened atomic.Uint64
+	hits, misses, stored, refused, outrun atomic.Uint64
+	corrupt, mixed                        atomic.Uint64
 }
 
 // Stats returns a snapshot.
 func (s *Store) Stats() Stats {
-	c := &s.count
+	c, g := &s.count, s.guard.Stats()
 	return Stats{
 		Hits: c.hits.Load(), Misses: c.misses.Load(),
 		Stored: c.stored.Load(), Refused: c.refused.Load(), Outrun: c.outrun.Load(),
-		Errors: c.errors.Load(), Timeouts: c.timeouts.Load(), Skipped: c.skipped.Load(),
+		Errors: g.Errors, Timeouts: g.Timeouts, Skipped: g.Skipped,
 		Corrupt: c.corrupt.Load(), Mixed: c.mixed.Load(),
-		Opened: c.opened.Load(), Open: s.breaker.isOpen(), Unusable: s.unusable,
+		Opened: g.Opened, Open: g.Open, Unusable: s.unusable,
 	}
 }

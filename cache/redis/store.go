@@ -10,15 +10,14 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/intelliparadigm/haiku/internal/outage"
+	"github.com/intelliparadigm/haiku/internal/redisclient"
 )
 
-var (
-	// ErrOwed is matched by the error of Close when invalidations never reached
-	// the server: other processes still read what they should have removed.
-	ErrOwed = errors.New("redis: invalidations were not delivered")
-
-	errOff = errors.New("redis: the store is off")
-)
+// ErrOwed is matched by the error of Close when invalidations never reached
+// the server: other processes still read what they should have removed.
+var ErrOwed = errors.New("redis: invalidations were not delivered")
 
 // writeAttempts bounds how often a write learns new versions and tries again.
 const writeAttempts = 3
@@ -35,7 +34,7 @@ type Store struct {
 	read, write *goredis.Script
 
 	versions versions
-	breaker  breaker
+	guard    *outage.Guard
 	count    counters
 	closed   atomic.Bool
 }
@@ -45,13 +44,14 @@ type Store struct {
 func New(client goredis.UniversalClient, options Options) *Store {
 	o := options.withDefaults()
 	s := &Store{
-		client: client, options: o, unusable: !heedsDeadlines(client),
+		client: client, options: o, unusable: !redisclient.HeedsDeadlines(client),
 		prefix: o.hashTag() + "e:", tagsKey: o.hashTag() + "tags",
 		read: goredis.NewScript(readScript), write: goredis.NewScript(writeScript),
 		versions: versions{known: map[uint16]uint64{}, owed: map[uint16]uint64{}},
-		breaker:  breaker{threshold: o.Failures, pause: o.Pause, maxPause: o.MaxPause},
+		guard:    newGuard(o),
 	}
 	if s.unusable {
+		s.guard.Shut()
 		o.Logger.Error("haiku: the shared cache stays off: its Redis client must be made with ContextTimeoutEnabled",
 			slog.String("prefix", o.Prefix))
 	}
@@ -213,12 +213,14 @@ func (s *Store) Invalidate(ctx context.Context, tags ...string) bool {
 // are owed, and returns an error that is ErrOwed if it fails. Operations that
 // run go on for as long as their deadline lets them. The client stays open.
 func (s *Store) Close() error {
-	if s.closed.Load() || s.versions.debt() == nil {
-		s.closed.Store(true)
+	if s.closed.Swap(true) {
+		return nil
+	}
+	defer s.guard.Shut()
+	if s.versions.debt() == nil {
 		return nil
 	}
 	err := s.do(context.Background(), func(context.Context) error { return nil })
-	s.closed.Store(true)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrOwed, err)
 	}

@@ -42,14 +42,14 @@ func TestAnswersOutliveTheirProcessAndTheirServer(t *testing.T) {
 	two("a")
 	require.Equal(t, int64(1), runs.Load())
 
-	server.kill()
+	server.Kill()
 	for range 20 { // computed by each, without an error and without a stall
 		start := time.Now()
 		one("b")
 		two("b")
 		require.Less(t, time.Since(start), 2*time.Second)
 	}
-	server.restart()
+	server.Restart()
 	require.Eventually(t, func() bool {
 		one("c")
 		before := runs.Load()

@@ -1,4 +1,4 @@
-package redis
+package outage
 
 import (
 	"testing"
