@@ -14,7 +14,8 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 // milliseconds, and the delta: nothing, or one number for each counter. After
 // that moment nothing happens, and only the time is returned.
 //
-// A bucket is a field: its number, and the counters as text.
+// A bucket is a field: its number, and an array of the counters as MessagePack,
+// which takes the server less than half the time that text does.
 const exchangeScript = `
 local width, span = tonumber(ARGV[1]), tonumber(ARGV[2])
 if now > tonumber(ARGV[3]) then
@@ -38,15 +39,13 @@ for i = 1, #flat, 2 do
   if bucket < newest - span then
     redis.call('HDEL', KEYS[1], flat[i])
   else
-    local at = 0
-    for text in string.gmatch(flat[i + 1], '%d+') do
-      at = at + 1
-      local count = tonumber(text)
-      if at <= counts then
-        reply[at + 1] = reply[at + 1] + count
-        if bucket == newest then
-          own[at] = count
-        end
+    local whole, held = pcall(cmsgpack.unpack, flat[i + 1])
+    if whole and type(held) == 'table' and #held == counts then
+      for at = 1, counts do
+        reply[at + 1] = reply[at + 1] + held[at]
+      end
+      if bucket == newest then
+        own = held
       end
     end
   end
@@ -55,9 +54,9 @@ if #ARGV == 5 + counts and redis.call('SET', KEYS[2], '', 'NX', 'PX', ARGV[4]) t
   for i = 1, counts do
     local count = tonumber(ARGV[5 + i])
     reply[i + 1] = reply[i + 1] + count
-    own[i] = string.format('%.0f', (own[i] or 0) + count)
+    own[i] = (own[i] or 0) + count
   end
-  redis.call('HSET', KEYS[1], string.format('%.0f', newest), table.concat(own, ' '))
+  redis.call('HSET', KEYS[1], string.format('%.0f', newest), cmsgpack.pack(own))
   redis.call('PEXPIRE', KEYS[1], ARGV[5])
 end
 return reply
