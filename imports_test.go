@@ -33,11 +33,14 @@ const (
 	wTinyLFU    = "github.com/maypok86/otter/v2"
 	client      = "github.com/openai/openai-go/v3"
 	redisClient = "github.com/redis/go-redis/v9"
+	etcdAPI     = "go.etcd.io/etcd/api/v3"
+	etcdClient  = "go.etcd.io/etcd/client/v3"
+	etcdLogger  = "go.uber.org/zap"
 	grpc        = "google.golang.org/grpc"
 	protobuf    = "google.golang.org/protobuf"
 )
 
-var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "cache/redis", "fallback", "haikutest", "model2vec", "tinymodel", "upstream/kserve"}
+var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "cache/redis", "fallback", "fallback/etcd", "fallback/redis", "haikutest", "model2vec", "tinymodel", "upstream/kserve"}
 
 // arrows is the only place where an import between packages, or of another
 // module, is allowed. A package in "internal" never imports one above it.
@@ -57,7 +60,9 @@ var arrows = map[string]edges{
 	"cache/redis": {code: []string{"cache", "internal/outage", "internal/redisclient", redisClient}, tests: []string{".", "internal/testserver"}},
 	"cache/otter": {code: []string{"cache", wTinyLFU}, tests: []string{"."}},
 
-	"fallback": {code: []string{"."}, tests: []string{"haikutest", "infer", "openai"}},
+	"fallback":       {code: []string{"."}, tests: []string{"haikutest", "infer", "openai"}},
+	"fallback/redis": {code: []string{"fallback", "internal/outage", "internal/redisclient", redisClient}, tests: []string{"internal/testserver"}},
+	"fallback/etcd":  {code: []string{"fallback", strictJSON, etcdAPI, etcdClient, etcdLogger, grpc}, tests: []string{"internal/testserver"}},
 	// Nothing but what imports it pays for gRPC.
 	"upstream/kserve": {code: []string{".", grpc, protobuf}, tests: []string{"haikutest"}},
 
@@ -183,6 +188,26 @@ func TestNoArrowClimbs(t *testing.T) {
 	}
 }
 
+// TestClientsOfSharedServersAreOptional checks that who imports a package for
+// one process pays for no client of a server that several share.
+func TestClientsOfSharedServersAreOptional(t *testing.T) {
+	homes := map[string][]string{
+		redisClient: {"cache/redis", "fallback/redis", "internal/redisclient"},
+		etcdClient:  {"fallback/etcd"}, etcdAPI: {"fallback/etcd"}, etcdLogger: {"fallback/etcd"},
+	}
+	for pkg, e := range arrows {
+		for client, allowed := range homes {
+			require.True(t, !slices.Contains(e.code, client) || slices.Contains(allowed, pkg), "%s imports %s", pkg, client)
+		}
+		if pkg == "examples" || pkg == "bench" || pkg == "cache/redis" || pkg == "fallback/redis" {
+			continue
+		}
+		for _, optional := range []string{"internal/redisclient", "cache/redis", "fallback/redis", "fallback/etcd"} {
+			require.NotContains(t, e.code, optional, pkg)
+		}
+	}
+}
+
 func TestImportRulesRefuse(t *testing.T) {
 	for _, tt := range []struct {
 		file, imported string
@@ -205,6 +230,10 @@ func TestImportRulesRefuse(t *testing.T) {
 		{"upstream/kserve/engine.go", "google.golang.org/grpc/codes", true},
 		{"upstream/kserve/engine.go", "haikutest", false},
 		{"infer/engine.go", "google.golang.org/grpc/codes", false},
+		{"fallback/breaker.go", "github.com/redis/go-redis/v9", false},
+		{"fallback/breaker.go", "go.etcd.io/etcd/client/v3", false},
+		{"fallback/breaker.go", "fallback/etcd", false},
+		{"fallback/redis/counters.go", "go.etcd.io/etcd/client/v3", false},
 		{"examples/quickstart/main.go", "cpu", true},
 		{"examples/quickstart/main.go", "internal/model", false},
 		{"bench/main.go", "internal/model", true},

@@ -53,16 +53,14 @@ type watching struct {
 	t     testing.TB
 	items chan item
 	since int // for tests that begin several
+
+	cancel context.CancelFunc
 }
 
 func watchName(t testing.TB, s *Switch, name string) *watching {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watching{t: t, items: make(chan item, 10_000)}
-	t.Cleanup(func() {
-		cancel()
-		for range w.items {
-		}
-	})
+	w := &watching{t: t, items: make(chan item, 10_000), cancel: cancel}
+	t.Cleanup(w.stop)
 	go func() {
 		defer close(w.items)
 		for set, err := range s.Watch(ctx, name) {
@@ -70,6 +68,13 @@ func watchName(t testing.TB, s *Switch, name string) *watching {
 		}
 	}()
 	return w
+}
+
+// stop ends the watch, and waits for it.
+func (w *watching) stop() {
+	w.cancel()
+	for range w.items {
+	}
 }
 
 // next returns the next setting.

@@ -22,8 +22,11 @@ type wire struct {
 	Reason string  `json:"reason,omitzero"`
 }
 
-// stateNames are what states are called, by their number.
-func stateNames() [3]string {
+// states is how many there are.
+const states = 3
+
+// stateNames are what they are called, by their number.
+func stateNames() [states]string {
 	return [...]string{fallback.Closed: "closed", fallback.Open: "open", fallback.HalfOpen: "half-open"}
 }
 
@@ -49,7 +52,7 @@ func encode(s fallback.Setting, lease clientv3.LeaseID) (string, error) {
 // check refuses what no reader would understand.
 func check(s fallback.Setting) error {
 	switch {
-	case int(s.State) >= len(stateNames()):
+	case s.State >= states:
 		return fmt.Errorf("%w: state %d", ErrInvalid, s.State)
 	case !(s.Share >= 0 && s.Share <= 1):
 		return fmt.Errorf("%w: a share of %v", ErrInvalid, s.Share)

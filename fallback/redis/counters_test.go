@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -198,6 +197,8 @@ func TestACluster(t *testing.T) {
 	c, err := New(client, patient)
 	require.NoError(t, err)
 	for i := range 3 {
-		require.Equal(t, int64(i+1), exchanged(t, c, fmt.Sprint("a{b}", i%1), seen(i), time.Minute).OK)
+		for _, name := range []string{"a", "b{}", "c"} {
+			require.Equal(t, int64(i+1), exchanged(t, c, name, seen(i), time.Minute).OK)
+		}
 	}
 }
