@@ -3,6 +3,7 @@ package etcd
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -47,6 +48,14 @@ func encode(s fallback.Setting, lease clientv3.LeaseID) (string, error) {
 		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return string(value), nil
+}
+
+// textBytes bounds what is said to people.
+const textBytes = 1 << 10
+
+// legible cuts and mends a text, which may stem from anywhere, for JSON.
+func legible(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), textBytes)], "")
 }
 
 // check refuses what no reader would understand.

@@ -42,10 +42,12 @@ func (s *Switch) bounded(ctx context.Context) (context.Context, context.CancelFu
 // Set replaces the setting of name if set.Revision is still the present one, and
 // returns it with its revision. Otherwise the error matches
 // fallback.ErrChanged. After another error nobody knows whether it was carried
-// out; the watch tells. Remaining is not read: a new wait begins.
+// out; the watch tells. Remaining is not read: a new wait begins. By and Reason
+// are cut to 1 KiB each.
 func (s *Switch) Set(ctx context.Context, name string, set fallback.Setting) (fallback.Setting, error) {
 	bounded, cancel := s.bounded(ctx)
 	defer cancel()
+	set.By, set.Reason = legible(set.By), legible(set.Reason)
 	revision, err := s.set(bounded, s.settingKey(name), set)
 	if err != nil {
 		return fallback.Setting{}, fmt.Errorf("etcd: setting %q: %w", name, err)

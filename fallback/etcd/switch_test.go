@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -67,13 +68,23 @@ func TestOnlyWhoHasSeenASettingReplacesIt(t *testing.T) {
 func TestWhatNobodyWouldUnderstandIsNotSet(t *testing.T) {
 	s := open(t, "127.0.0.1:1", patient)
 	for _, set := range []fallback.Setting{
-		{State: 3}, {Share: -0.1}, {Share: 1.1}, {Share: math.NaN()}, {Wait: -1}, {Reason: "\xff"},
+		{State: 3}, {Share: -0.1}, {Share: 1.1}, {Share: math.NaN()}, {Wait: -1},
 	} {
 		_, err := s.Set(t.Context(), "m", set)
 		require.ErrorIs(t, err, ErrInvalid, "%+v", set)
 	}
 	_, err := s.Probe(t.Context(), "m", 0)
 	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestWhatIsSaidToPeopleIsMended(t *testing.T) {
+	t.Parallel()
+	srv := testserver.Etcd(t)
+	s := open(t, srv.Addr, patient)
+	set := put(t, s, "m", fallback.Setting{By: "a\xffb", Reason: strings.Repeat("語", 1000)})
+	require.Equal(t, "ab", set.By)
+	require.Equal(t, strings.Repeat("語", textBytes/3), set.Reason)
+	require.Equal(t, set, now(t, s, "m"))
 }
 
 // TestRemainingIsWhatIsLeft reads a wait again and again until it is over, and
