@@ -25,6 +25,7 @@ type Server struct {
 	dir     string
 	command []string
 	cmd     *exec.Cmd
+	ready   chan bool     // says whether it serves
 	ended   chan struct{} // closed when its output has ended
 }
 
@@ -33,31 +34,39 @@ type kind struct {
 	program string
 	debian  string // the package it is in
 	ready   string // is in the line it writes once it serves
-	flags   func(s *Server, port string) []string
 }
 
 // attempts bounds how often a start may lose its free port to another process.
 const attempts = 5
 
-// start runs a program on a free port; flags come last and win. Where the
-// program is missing the test is skipped.
-func start(t testing.TB, k kind, flags []string) *Server {
+// start runs n servers of a kind that wait for each other. flags returns what
+// the program is to be started with; more come last and win. Where the program
+// is missing the test is skipped.
+func start(t testing.TB, k kind, n int, flags func([]*Server) [][]string, more []string) []*Server {
 	t.Helper()
 	path, err := exec.LookPath(k.program)
 	if err != nil {
 		t.Skipf("%s is not on PATH (Debian: %s)", k.program, k.debian)
 	}
 	for range attempts {
-		s := &Server{t: t, kind: k, dir: t.TempDir(), Addr: FreeAddr(t)}
-		_, port, _ := net.SplitHostPort(s.Addr)
-		s.command = append(append([]string{path}, k.flags(s, port)...), flags...)
-		if s.run() {
-			t.Cleanup(func() {
-				if s.cmd != nil {
-					s.Kill()
-				}
-			})
-			return s
+		all := make([]*Server, n)
+		for i := range all {
+			all[i] = &Server{t: t, kind: k, dir: t.TempDir(), Addr: FreeAddr(t)}
+		}
+		for i, own := range flags(all) {
+			all[i].command = append(append([]string{path}, own...), more...)
+			all[i].launch()
+			t.Cleanup(all[i].Kill)
+		}
+		serve := true
+		for _, s := range all {
+			serve = serve && <-s.ready
+		}
+		if serve {
+			return all
+		}
+		for _, s := range all {
+			s.Kill()
 		}
 	}
 	t.Fatalf("%s does not start", k.program)
@@ -73,15 +82,16 @@ func FreeAddr(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// run starts the process and returns once it serves, or false if it ended.
-func (s *Server) run() bool {
+// launch starts the process.
+func (s *Server) launch() {
+	s.t.Helper()
 	s.cmd = exec.Command(s.command[0], s.command[1:]...)
 	out, err := s.cmd.StdoutPipe()
 	must(s.t, err)
 	s.cmd.Stderr = s.cmd.Stdout
 	must(s.t, s.cmd.Start())
 	ready, ended := make(chan bool, 1), make(chan struct{})
-	s.ended = ended
+	s.ready, s.ended = ready, ended
 	go func() {
 		defer close(ended)
 		lines := bufio.NewScanner(out)
@@ -94,15 +104,14 @@ func (s *Server) run() bool {
 		}
 		ready <- false
 	}()
-	if <-ready {
-		return true
-	}
-	s.Kill()
-	return false
 }
 
-// Kill ends the server as a crash does. It ends a paused one too.
+// Kill ends the server as a crash does. It ends a paused one too, and one that
+// has been killed already stays so.
 func (s *Server) Kill() {
+	if s.cmd == nil {
+		return
+	}
 	_ = s.cmd.Process.Kill()
 	<-s.ended
 	_ = s.cmd.Wait()
@@ -112,7 +121,8 @@ func (s *Server) Kill() {
 // Restart starts a killed server on its address and its data.
 func (s *Server) Restart() {
 	s.t.Helper()
-	if !s.run() {
+	s.launch()
+	if !<-s.ready {
 		s.t.Fatalf("%s does not start again", s.kind.program)
 	}
 }
