@@ -132,20 +132,23 @@ func TestAWatchThatHearsNothingOfChangesEnds(t *testing.T) {
 	s := open(t, srv.Addr, patient)
 	set := put(t, s, "m", fallback.Setting{State: fallback.Open})
 	w := &watch{Switch: s, key: s.settingKey("m"), last: set, yielded: true}
-	for range 3 {
-		require.NoError(t, w.check(t.Context()))
-	}
+	outOfPatience := func() { w.suspects = w.suspects.Add(-patient.Deadline) }
+	require.NoError(t, w.check(t.Context()))
+	require.Zero(t, w.suspects)
 	set = put(t, s, "m", fallback.Setting{Revision: set.Revision})
-	require.NoError(t, w.check(t.Context()), "it may be on its way")
-	w.heard = true
-	require.NoError(t, w.check(t.Context()), "as may the one after it")
+	for range 3 {
+		require.NoError(t, w.check(t.Context()), "it may be on its way")
+	}
+	outOfPatience()
 	require.ErrorIs(t, w.check(t.Context()), errBehind)
 
-	w.last, w.suspects = set, false
+	w.last = set
 	require.NoError(t, w.check(t.Context()))
+	require.Zero(t, w.suspects)
 	_, err := s.client.Delete(t.Context(), w.key)
 	require.NoError(t, err)
 	require.NoError(t, w.check(t.Context()))
+	outOfPatience()
 	require.ErrorIs(t, w.check(t.Context()), errBehind)
 }
 

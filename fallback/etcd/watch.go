@@ -43,10 +43,11 @@ type watch struct {
 	key   string
 	yield func(fallback.Setting, error) bool
 
-	last     fallback.Setting // what was yielded, of Revision 0 if there is none
-	yielded  bool
-	heard    bool // a change came since the last beat
-	suspects bool // at the last beat the watch did not know what there was
+	last    fallback.Setting // what was yielded, of Revision 0 if there is none
+	yielded bool
+	// suspects is since when the watch has not known what there is, and has heard
+	// nothing; zero if it does.
+	suspects time.Time
 }
 
 // run reads and follows, and reads again when changes were compacted away.
@@ -132,7 +133,7 @@ func (w *watch) take(ctx context.Context, change clientv3.WatchResponse) error {
 		if event.Type == clientv3.EventTypeDelete {
 			v = value{}
 		}
-		w.heard = true
+		w.suspects = time.Time{}
 		if err := w.show(ctx, v); err != nil {
 			return err
 		}
@@ -140,18 +141,20 @@ func (w *watch) take(ctx context.Context, change clientv3.WatchResponse) error {
 	return nil
 }
 
-// check asks the server for the key. A change that is there may be on its way,
-// but not for a whole beat in which nothing came.
+// check asks the server for the key. A change that is there may be on its way:
+// etcd itself takes a tenth of a second where a watcher has to catch up.
 func (w *watch) check(ctx context.Context) error {
 	bounded, cancel := w.bounded(ctx)
 	defer cancel()
 	got, err := w.client.Get(bounded, w.key)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	suspected := w.suspects && !w.heard
-	w.suspects, w.heard = !w.knows(got), false
-	if suspected && w.suspects {
+	case w.knows(got):
+		w.suspects = time.Time{}
+	case w.suspects.IsZero():
+		w.suspects = time.Now()
+	case time.Since(w.suspects) > w.options.Deadline:
 		return errBehind
 	}
 	return nil
