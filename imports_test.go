@@ -60,9 +60,10 @@ var arrows = map[string]edges{
 	"cache/redis": {code: []string{"cache", "internal/outage", "internal/redisclient", redisClient}, tests: []string{".", "internal/testserver"}},
 	"cache/otter": {code: []string{"cache", wTinyLFU}, tests: []string{"."}},
 
-	"fallback":       {code: []string{"."}, tests: []string{"haikutest", "infer", "openai"}},
-	"fallback/redis": {code: []string{"fallback", "internal/outage", "internal/redisclient", redisClient}, tests: []string{"internal/testserver"}},
-	"fallback/etcd":  {code: []string{"fallback", strictJSON, etcdAPI, etcdClient, etcdLogger, grpc}, tests: []string{"internal/testserver"}},
+	"fallback":          {code: []string{"."}, tests: []string{"haikutest", "infer", "openai"}},
+	"fallback/redis":    {code: []string{"fallback", "internal/outage", "internal/redisclient", redisClient}, tests: []string{"internal/testserver"}},
+	"fallback/etcd":     {code: []string{"fallback", strictJSON, etcdAPI, etcdClient, etcdLogger, grpc}, tests: []string{"internal/testserver"}},
+	"fallback/replicas": {tests: []string{"fallback", "fallback/etcd", "fallback/redis", "internal/testserver", redisClient, etcdClient}},
 	// Nothing but what imports it pays for gRPC.
 	"upstream/kserve": {code: []string{".", grpc, protobuf}, tests: []string{"haikutest"}},
 
