@@ -35,6 +35,7 @@ type cluster struct {
 	// may be the echo of that.
 	writing sync.Mutex
 	rewatch context.CancelFunc // guarded by writing: makes watch begin anew
+	own     int64              // guarded by writing: revision that was written last since watch began
 
 	// Guarded by Breaker.mu.
 	deaf     bool          // the switch cannot be watched
@@ -182,7 +183,7 @@ func (c *cluster) watchOnce() error {
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
 	c.writing.Lock()
-	c.rewatch = func() { cancel(nil) }
+	c.rewatch, c.own = func() { cancel(nil) }, 0
 	c.writing.Unlock()
 	patience := time.AfterFunc(c.b.opts.Patience, func() { cancel(errSilent) })
 	defer patience.Stop()
@@ -227,8 +228,13 @@ func (c *cluster) follow(s *Setting) {
 	b.mu.Lock()
 	before, now := b.core.mark(), b.now()
 	c.deaf = false
-	known := c.met && s.Revision == c.seen
-	c.met, c.seen = true, s.Revision
+	// The watch lags behind what was written here. Across watches a revision may be
+	// lower than one before, if the store has lost its data.
+	outdated := 0 < s.Revision && s.Revision < c.own
+	known := outdated || c.met && s.Revision == c.seen
+	if !outdated {
+		c.met, c.seen = true, s.Revision
+	}
 	switch {
 	case known:
 	case s.Revision == 0:

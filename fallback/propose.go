@@ -68,7 +68,7 @@ func (c *cluster) write() (again time.Duration) {
 	c.mute, c.writeAfter = again > 0, now+again
 	switch {
 	case err == nil:
-		c.seen, c.proposed = set.Revision, written
+		c.seen, c.own, c.proposed = set.Revision, set.Revision, written
 	case errors.Is(err, ErrChanged):
 		c.dirty = true // until the watch says by what it was overtaken
 		c.rewatch()
