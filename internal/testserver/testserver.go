@@ -7,8 +7,10 @@ package testserver
 import (
 	"bufio"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,13 +75,26 @@ func start(t testing.TB, k kind, n int, flags func([]*Server) [][]string, more [
 	return nil
 }
 
+// The ports that servers get lie below those that systems give to outgoing
+// connections: else one of these, or even a client that tries to reach a killed
+// server and reaches itself, could have its port when it is started again.
+const (
+	firstPort = 12_000
+	lastPort  = 31_999
+)
+
 // FreeAddr returns a loopback address on which nothing listened a moment ago.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	for range 1000 {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort+1)))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			must(t, l.Close())
+			return addr
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // launch starts the process.
