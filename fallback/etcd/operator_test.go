@@ -34,7 +34,6 @@ func TestAnOperatorFlipsWithEtcdctl(t *testing.T) {
 	begin := time.Now()
 	srv.Etcdctl("put", key, `{"state":"open","forced":true,"by":"ann","reason":"driver update"}`)
 	_ = all(fallback.Setting{State: fallback.Open, Forced: true, By: "ann", Reason: "driver update"})
-	require.Less(t, time.Since(begin), time.Second)
 	t.Logf("from the start of etcdctl until all have seen it: %v", time.Since(begin))
 
 	srv.Etcdctl("put", key, `{"state":"open","wait":"5m"}`)

@@ -88,11 +88,11 @@ func start(t *testing.T, replicas int, options fallback.BreakerOptions) *cluster
 }
 
 // scaled are options whose times are a few hundredths of what they are in
-// production.
+// production, but for the patience with a busy machine.
 func scaled() fallback.BreakerOptions {
 	return fallback.BreakerOptions{
 		Name: "m", OpenFor: 400 * time.Millisecond, ProbeFor: time.Second, Window: 2 * time.Second,
-		Ramp: []float64{0.5}, RampAnswers: 2, Interval: 20 * time.Millisecond,
+		Ramp: []float64{0.5}, RampAnswers: 2, Interval: 20 * time.Millisecond, Patience: 10 * time.Second,
 		Policies: []fallback.Policy{fallback.ErrorRate{}, fallback.Consecutive{}},
 	}
 }
@@ -104,9 +104,9 @@ func (c *cluster) join(name string, o fallback.BreakerOptions) *replica {
 	rc := goredis.NewUniversalClient(redis.ClientOptions(r.redis.Addr))
 	ec, err := clientv3.New(etcd.ClientConfig(r.etcd.Addr))
 	require.NoError(t, err)
-	o.Counters, err = redis.New(rc, redis.Options{Deadline: time.Second, MaxPause: 200 * time.Millisecond})
+	o.Counters, err = redis.New(rc, redis.Options{Deadline: o.Patience, MaxPause: 200 * time.Millisecond})
 	require.NoError(t, err)
-	o.Switch = etcd.New(ec, etcd.Options{Beat: 100 * time.Millisecond})
+	o.Switch = etcd.New(ec, etcd.Options{Deadline: o.Patience, Beat: 100 * time.Millisecond})
 	o.Replica, o.Logger, o.OnChange = name, slog.New(&r.news), r.news.change
 	r.Breaker, err = fallback.NewBreaker(o)
 	require.NoError(t, err)

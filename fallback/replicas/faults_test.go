@@ -64,7 +64,7 @@ func TestReplicasSurviveTheLossOfWhatTheyShare(t *testing.T) {
 				t.Parallel()
 				o := scaled()
 				// Longer than etcd takes to tell of a change and than it counts in.
-				o.OpenFor = time.Second
+				o.OpenFor, o.Patience = time.Second, time.Second
 				c := start(t, 3, o)
 				require.True(t, c.all(fallback.Closed))
 				f.lose(c.wire(what))
@@ -98,6 +98,7 @@ func (c *cluster) fallSickAndGetWell() {
 // each outage once, and no change too many.
 func (c *cluster) checkCalm(what string, times int) {
 	for _, r := range c.replicas {
+		eventually(c.t, func() bool { return r.news.last() == fallback.Closed })
 		require.Equal(c.t, 1, r.news.said(alone, what), "%s: %v", r.name, &r.news)
 		require.Equal(c.t, 1, r.news.said(shares, what), "%s: %v", r.name, &r.news)
 		all, opened := r.news.moves(fallback.Open)
@@ -112,7 +113,7 @@ func (c *cluster) checkCalm(what string, times int) {
 func TestOneReplicaThatIsPartitionedComesBack(t *testing.T) {
 	t.Parallel()
 	o := scaled()
-	o.OpenFor = long * 10
+	o.OpenFor, o.Patience = long*10, time.Second
 	c := start(t, 3, o)
 	lost := c.replicas[2]
 	lost.redis.Partition()
@@ -127,6 +128,7 @@ func TestOneReplicaThatIsPartitionedComesBack(t *testing.T) {
 	lost.etcd.Heal()
 	eventually(t, func() bool { return c.all(fallback.Open) })
 	eventually(t, func() bool { return lost.news.said(shares) == 2 })
+	eventually(t, func() bool { return lost.news.last() == fallback.Open })
 	all, _ := lost.news.moves(fallback.Open)
 	require.Equal(t, 1, all)
 }

@@ -69,6 +69,16 @@ func (n *news) moves(to fallback.State) (all, there int) {
 	return all, there
 }
 
+// last returns where the last change went.
+func (n *news) last() fallback.State {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.changes) == 0 {
+		return fallback.Closed
+	}
+	return n.changes[len(n.changes)-1].To
+}
+
 func (n *news) String() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
