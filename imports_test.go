@@ -40,7 +40,7 @@ const (
 	protobuf    = "google.golang.org/protobuf"
 )
 
-var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "cache/redis", "fallback", "fallback/etcd", "fallback/redis", "haikutest", "model2vec", "tinymodel", "upstream/kserve"}
+var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "cache/redis", "fallback", "fallback/etcd", "fallback/redis", "haikutest", "model2vec", "tinymodel", "upstream", "upstream/kserve"}
 
 // arrows is the only place where an import between packages, or of another
 // module, is allowed. A package in "internal" never imports one above it.
@@ -64,11 +64,13 @@ var arrows = map[string]edges{
 	"fallback/redis":    {code: []string{"fallback", "internal/outage", "internal/redisclient", redisClient}, tests: []string{"internal/testserver"}},
 	"fallback/etcd":     {code: []string{"fallback", strictJSON, etcdAPI, etcdClient, etcdLogger, grpc}, tests: []string{"internal/testserver"}},
 	"fallback/replicas": {tests: []string{"fallback", "fallback/etcd", "fallback/redis", "internal/testserver", redisClient, etcdClient}},
+	"upstream": {code: []string{".", "internal/sse", "internal/sseread", strictJSON}, tests: public},
 	// Nothing but what imports it pays for gRPC.
 	"upstream/kserve": {code: []string{".", grpc, protobuf}, tests: []string{"haikutest"}},
 
 	"internal/ring":         {},
 	"internal/sse":          {},
+	"internal/sseread":      {},
 	"internal/gguf":         {code: []string{"internal/mmap"}},
 	"internal/likeness":     {code: []string{unicodeText}},
 	"internal/lora":         {code: []string{"internal/gguf", "internal/safetensors", "internal/simd"}},
@@ -230,6 +232,8 @@ func TestImportRulesRefuse(t *testing.T) {
 		{"infer/engine.go", "github.com/redis/go-redis/v9", false},
 		{"upstream/kserve/engine.go", "google.golang.org/grpc/codes", true},
 		{"upstream/kserve/engine.go", "haikutest", false},
+		{"upstream/engine.go", "google.golang.org/grpc", false},
+		{"upstream/engine.go", "openai", false},
 		{"infer/engine.go", "google.golang.org/grpc/codes", false},
 		{"fallback/breaker.go", "github.com/redis/go-redis/v9", false},
 		{"fallback/breaker.go", "go.etcd.io/etcd/client/v3", false},

@@ -28,6 +28,10 @@ type loadResult struct {
 	Seconds float64
 	Bytes   int64
 	Events  int64 // occurrences of "data: "
+	// FirstMicros is the median time from a request to the first byte of its
+	// answer's body.
+	FirstMicros float64
+	first       []float64
 }
 
 // drive runs l in a process of its own and waits for it.
@@ -82,7 +86,9 @@ func (l load) run() (loadResult, error) {
 		}
 		total.Bytes += r.Bytes
 		total.Events += r.Events
+		total.first = append(total.first, r.first...)
 	}
+	total.FirstMicros = median(total.first)
 	return total, nil
 }
 
@@ -95,6 +101,8 @@ func (l load) one(client *http.Client, r *loadResult) error {
 	if err != nil {
 		return err
 	}
+	req.Header.Set("Content-Type", "application/json")
+	began, first := time.Now(), true
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
@@ -107,6 +115,10 @@ func (l load) one(client *http.Client, r *loadResult) error {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := resp.Body.Read(buf)
+		if first && n > 0 {
+			first = false
+			r.first = append(r.first, float64(time.Since(began).Microseconds()))
+		}
 		r.Bytes += int64(n)
 		r.Events += int64(strings.Count(string(buf[:n]), "data: "))
 		if err == io.EOF {

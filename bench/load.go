@@ -137,11 +137,15 @@ func clientMain(args []string) error {
 	flags := flag.NewFlagSet("client", flag.ContinueOnError)
 	text := flags.String("load", "", "JSON of the load")
 	path := flags.String("open", "", "`file` to open and use")
+	engine := flags.String("engine", "", "JSON of an engine to be")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *path != "" {
 		return openMain(*path)
+	}
+	if *engine != "" {
+		return engineMain(*engine)
 	}
 	return clientLoad(*text)
 }
