@@ -64,7 +64,7 @@ var arrows = map[string]edges{
 	"fallback/redis":    {code: []string{"fallback", "internal/outage", "internal/redisclient", redisClient}, tests: []string{"internal/testserver"}},
 	"fallback/etcd":     {code: []string{"fallback", strictJSON, etcdAPI, etcdClient, etcdLogger, grpc}, tests: []string{"internal/testserver"}},
 	"fallback/replicas": {tests: []string{"fallback", "fallback/etcd", "fallback/redis", "internal/testserver", redisClient, etcdClient}},
-	"upstream": {code: []string{".", "internal/sse", "internal/sseread", strictJSON}, tests: public},
+	"upstream":          {code: []string{".", "internal/sse", "internal/sseread", strictJSON}, tests: public},
 	// Nothing but what imports it pays for gRPC.
 	"upstream/kserve": {code: []string{".", grpc, protobuf}, tests: []string{"haikutest"}},
 
