@@ -40,7 +40,7 @@ const (
 	protobuf    = "google.golang.org/protobuf"
 )
 
-var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "cache/redis", "fallback", "fallback/etcd", "fallback/redis", "haikutest", "model2vec", "tinymodel", "upstream", "upstream/kserve"}
+var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "cache/redis", "fallback", "fallback/etcd", "fallback/redis", "haikutest", "model2vec", "tinymodel", "upstream", "upstream/kserve", "upstream/pool"}
 
 // arrows is the only place where an import between packages, or of another
 // module, is allowed. A package in "internal" never imports one above it.
@@ -65,6 +65,7 @@ var arrows = map[string]edges{
 	"fallback/etcd":     {code: []string{"fallback", strictJSON, etcdAPI, etcdClient, etcdLogger, grpc}, tests: []string{"internal/testserver"}},
 	"fallback/replicas": {tests: []string{"fallback", "fallback/etcd", "fallback/redis", "internal/testserver", redisClient, etcdClient}},
 	"upstream":          {code: []string{".", "internal/sse", "internal/sseread", strictJSON}, tests: public},
+	"upstream/pool": {code: []string{".", "upstream"}},
 	// Nothing but what imports it pays for gRPC.
 	"upstream/kserve": {code: []string{".", grpc, protobuf}, tests: []string{"haikutest"}},
 

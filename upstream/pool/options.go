@@ -1,0 +1,77 @@
+package pool
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/intelliparadigm/haiku"
+)
+
+// Endpoint is one server.
+type Endpoint struct {
+	// Name is unique in the pool and the same in every process: what belongs to
+	// which server depends on it.
+	Name string
+	// Model answers requests there. One that refuses at once, as a breaker around
+	// it does, is passed by.
+	Model haiku.Model
+	// Gauge is where the Model reports the server's load as it is told with
+	// answers; nil for none.
+	Gauge *Gauge
+	// Metrics asks the server for its load, such as [Metrics]; nil for none. It is
+	// polled while Gauge tells nothing new.
+	Metrics func(ctx context.Context) (Load, error)
+	// Probe tells whether the server can answer, by having it do so or by asking
+	// its health check; nil is always. An error means no.
+	Probe func(ctx context.Context) error
+}
+
+// Options shape a [Pool]. The zero value is ready to use.
+type Options struct {
+	// AffinityBytes is how much of a conversation's beginning decides which server
+	// it belongs to: requests that share it find its keys and values there. It
+	// should hold the system prompt and a little of what follows. 0 means 1024,
+	// negative switches affinity off.
+	AffinityBytes int
+	// Attempts is how many servers are asked for an answer before its first token;
+	// 0 means 3.
+	Attempts int
+	// SlowStart is the time in which a server that is new or back comes to its full
+	// share, from a tenth; 0 means 10 s, negative gives it at once.
+	SlowStart time.Duration
+	// Poll is the time between two questions for a server's load; 0 means 100 ms.
+	Poll time.Duration
+	// Stale is the age from which on a reported load is not believed; 0 means
+	// 500 ms.
+	Stale time.Duration
+	// Probe is the time between two probes, and how long one may take; 0 means 2 s.
+	Probe time.Duration
+	// Failures is how many probes in a row have to fail for a server to be passed
+	// by; 0 means 2. One that succeeds brings it back.
+	Failures int
+	// Logger is told of servers that go and come back; nil means slog's default.
+	Logger *slog.Logger
+}
+
+func (o Options) filled() Options {
+	o.AffinityBytes = orDefault(o.AffinityBytes, 1024)
+	o.Attempts = max(orDefault(o.Attempts, 3), 1)
+	o.SlowStart = orDefault(o.SlowStart, 10*time.Second)
+	o.Poll = max(orDefault(o.Poll, 100*time.Millisecond), time.Millisecond)
+	o.Stale = orDefault(o.Stale, 500*time.Millisecond)
+	o.Probe = max(orDefault(o.Probe, 2*time.Second), time.Millisecond)
+	o.Failures = max(orDefault(o.Failures, 2), 1)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+func orDefault[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
