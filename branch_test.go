@@ -147,7 +147,7 @@ func TestABranchKnowsHowLongTheReaderLetItWait(t *testing.T) {
 		for _, err := range haiku.NewStream(t.Context(), m, &haiku.Request{}).Tokens() {
 			require.NoError(t, err)
 			if first {
-				time.Sleep(time.Minute)
+				<-time.After(time.Minute)
 				first = false
 			}
 		}
@@ -186,7 +186,7 @@ func TestAModelMayEndItsAnswerBeforeItReturns(t *testing.T) {
 					}
 					w.SetUsage(haiku.Usage{CompletionTokens: 1})
 					w.End(tt.err)
-					time.Sleep(time.Hour)
+					<-time.After(time.Hour)
 					return errors.New("for nobody")
 				})
 				start := time.Now()

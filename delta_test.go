@@ -156,11 +156,11 @@ func TestADeltaIsCopied(t *testing.T) {
 func TestADeltaIsTheFirstToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			if _, err := w.Push(ctx, delta(`"reasoning_content":"…"`)); err != nil {
 				return err
 			}
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			return haiku.ErrOverloaded
 		})
 		rec := httptest.NewRecorder()

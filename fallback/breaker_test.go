@@ -19,9 +19,9 @@ func TestABreakerOpensProbesAndReturnsInSteps(t *testing.T) {
 		b := newBreaker(t, BreakerOptions{Name: "large", OnChange: seen.add})
 		fail(t, b, 5)
 		require.Equal(t, 5*time.Minute, ptr(refused(t, b)).RetryAfter())
-		time.Sleep(5*time.Minute - 1)
+		elapse(5*time.Minute - 1)
 		require.EqualValues(t, 1, ptr(refused(t, b)).RetryAfter())
-		time.Sleep(1)
+		elapse(1)
 		probe := must(t, b)
 		require.True(t, probe.Probe())
 		refused(t, b)
@@ -103,14 +103,14 @@ func TestOneOfFiveHundredProbesWhenTheWaitIsOver(t *testing.T) {
 								return
 							}
 							calls.Add(1)
-							time.Sleep(2 * time.Second)
+							elapse(2 * time.Second)
 							end(&c)
 						})
 					}
 					all.Wait()
 					most.Store(max(most.Load(), calls.Load()))
 				}
-				time.Sleep(5 * time.Minute)
+				elapse(5 * time.Minute)
 				volley()
 				require.EqualValues(t, 1, calls.Load())
 				if name == "good" {
@@ -129,11 +129,11 @@ func TestAProbeThatTakesTooLongLetsTheNextOneTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreaker(t, BreakerOptions{ProbeFor: 10 * time.Second})
 		fail(t, b, 5)
-		time.Sleep(5 * time.Minute)
+		elapse(5 * time.Minute)
 		slow := must(t, b)
-		time.Sleep(10*time.Second - 1)
+		elapse(10*time.Second - 1)
 		refused(t, b)
-		time.Sleep(1)
+		elapse(1)
 		next := must(t, b)
 		refused(t, b)
 		slow.Done(Outcome{}) // gives no permit back that it does not have any more
@@ -149,15 +149,15 @@ func TestAProbeThatFailsOpensAgain(t *testing.T) {
 	for name, end := range map[string]func(c *Call){
 		"failed":        func(c *Call) { c.Done(Outcome{Class: Failed}) },
 		"rejected":      func(c *Call) { c.Done(Outcome{Class: Rejected}) },
-		"late":          func(c *Call) { time.Sleep(121 * time.Millisecond); c.FirstToken() },
-		"never started": func(c *Call) { time.Sleep(120 * time.Millisecond); c.Late() },
+		"late":          func(c *Call) { elapse(121 * time.Millisecond); c.FirstToken() },
+		"never started": func(c *Call) { elapse(120 * time.Millisecond); c.Late() },
 		"slow":          func(c *Call) { c.Done(Outcome{Class: OK, Gap: time.Second}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBreaker(t, BreakerOptions{OpenFor: time.Minute})
 				fail(t, b, 5)
-				time.Sleep(time.Minute)
+				elapse(time.Minute)
 				probe := must(t, b)
 				end(&probe)
 				s := b.Status()
@@ -174,7 +174,7 @@ func TestAFailureWhileTrafficGrowsOpensAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreaker(t, BreakerOptions{Ramp: []float64{1}})
 		fail(t, b, 5)
-		time.Sleep(5 * time.Minute)
+		elapse(5 * time.Minute)
 		ptr(must(t, b)).Done(Outcome{Class: OK})
 		ptr(must(t, b)).Done(Outcome{Class: OK})
 		ptr(must(t, b)).Done(Outcome{Class: OK, Gap: time.Second})
@@ -201,7 +201,7 @@ func TestTheLaterDeadlineWins(t *testing.T) {
 				b := newBreaker(t, BreakerOptions{OpenFor: time.Second, Policies: []Policy{Consecutive{Failures: 1}}})
 				one, two := must(t, b), must(t, b)
 				one.Done(second)
-				time.Sleep(500 * time.Millisecond)
+				elapse(500 * time.Millisecond)
 				two.Done(tt.then)
 				require.Equal(t, tt.want-500*time.Millisecond, b.Status().After)
 			})
@@ -226,7 +226,7 @@ func TestFailuresThatAreFarApartStillOpen(t *testing.T) {
 			ptr(must(t, b)).Done(Outcome{})
 			ptr(must(t, b)).Done(Outcome{Class: Rejected})
 			require.Equal(t, Closed, b.Status().State)
-			time.Sleep(45 * time.Second)
+			elapse(45 * time.Second)
 		}
 		fail(t, b, 1)
 		require.Equal(t, Open, b.Status().State)
@@ -291,9 +291,9 @@ func TestChangesAreToldNoFasterThanOneASecond(t *testing.T) {
 		for range 1000 { // open and half-open in turn
 			c := must(t, b)
 			c.Done(Outcome{Class: Failed})
-			time.Sleep(60 * time.Millisecond)
+			elapse(60 * time.Millisecond)
 		}
-		time.Sleep(time.Minute)
+		elapse(time.Minute)
 		all := seen.list()
 		require.LessOrEqual(t, len(all), 10+61)
 		told := 0

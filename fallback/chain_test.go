@@ -235,7 +235,7 @@ func TestAnOpenBreakerGoesStraightToTheNext(t *testing.T) {
 		runs, _ := large.count()
 		require.Equal(t, 2, runs)
 		require.EqualValues(t, 18, c.Stats()[0].Refused)
-		time.Sleep(5 * time.Minute)
+		elapse(5 * time.Minute)
 		large.steps = small.steps
 		require.Equal(t, "from small", ask(t.Context(), c, &haiku.Request{}).text)
 		require.Equal(t, 0.1, c.Breaker(0).Status().Share)
@@ -356,7 +356,7 @@ func TestASlowReaderMakesNoModelSlow(t *testing.T) {
 		c := newChain(t, Options{}, does("large", append(steps, ends())...))
 		for _, err := range haiku.NewStream(t.Context(), c, &haiku.Request{}).Tokens() {
 			require.NoError(t, err)
-			time.Sleep(time.Second)
+			elapse(time.Second)
 		}
 		require.EqualValues(t, 1, c.Stats()[0].OK, "%+v", c.Stats()[0])
 	})

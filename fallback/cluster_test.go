@@ -70,7 +70,7 @@ func (r *replicas) states() (all []State) {
 // traffic makes a call a replica each gap, for a time, and returns how many were
 // allowed.
 func (r *replicas) traffic(d, gap time.Duration, o Outcome) (allowed int) {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(gap) {
+	for end := time.Now().Add(d); time.Now().Before(end); elapse(gap) {
 		for _, b := range r.all {
 			if c, ok := b.Allow(); ok {
 				allowed++
@@ -82,7 +82,7 @@ func (r *replicas) traffic(d, gap time.Duration, o Outcome) (allowed int) {
 }
 
 func settle() {
-	time.Sleep(time.Second)
+	elapse(time.Second)
 	synctest.Wait()
 }
 
@@ -104,12 +104,12 @@ func TestOneReplicaOpensAllWithinASecond(t *testing.T) {
 func TestAReplicaThatStartsLaterSeesTheRemainingTime(t *testing.T) {
 	share(t, 1, BreakerOptions{OpenFor: time.Minute}, func(t *testing.T, r *replicas) {
 		fail(t, r.all[0], 5)
-		time.Sleep(10 * time.Second)
+		elapse(10 * time.Second)
 		b := r.join(t, BreakerOptions{OpenFor: time.Minute})
 		require.Equal(t, Open, b.Status().State)
 		require.InDelta(t, float64(50*time.Second), float64(b.Status().After), float64(time.Second))
 		require.Equal(t, r.all[0].Status().After/time.Second, b.Status().After/time.Second)
-		time.Sleep(51 * time.Second)
+		elapse(51 * time.Second)
 		late := r.join(t, BreakerOptions{OpenFor: time.Minute})
 		refused(t, late) // asks for the permit
 		require.Equal(t, HalfOpen, late.Status().State, "what is over is over there too")
@@ -120,7 +120,7 @@ func TestOneReplicaProbesAndAllTakeTheTrafficBackTogether(t *testing.T) {
 	share(t, 3, BreakerOptions{OpenFor: time.Minute}, func(t *testing.T, r *replicas) {
 		fail(t, r.all[2], 5)
 		settle()
-		time.Sleep(time.Minute)
+		elapse(time.Minute)
 		var probe *Call
 		for range 100 {
 			for _, b := range r.all {
@@ -130,7 +130,7 @@ func TestOneReplicaProbesAndAllTakeTheTrafficBackTogether(t *testing.T) {
 					probe = &c
 				}
 			}
-			time.Sleep(50 * time.Millisecond)
+			elapse(50 * time.Millisecond)
 		}
 		require.NotNil(t, probe)
 		require.Equal(t, 1, r.store.tally().granted)
@@ -151,7 +151,7 @@ func TestAProbeThatIsCancelledLeavesThePermitToTheNext(t *testing.T) {
 	share(t, 2, BreakerOptions{OpenFor: time.Minute}, func(t *testing.T, r *replicas) {
 		fail(t, r.all[0], 5)
 		settle()
-		time.Sleep(time.Minute)
+		elapse(time.Minute)
 		probed := r.traffic(20*time.Second, 100*time.Millisecond, Outcome{}) // each cancelled
 		require.Greater(t, probed, 100)
 		require.Equal(t, 1, r.store.tally().granted, "the permit is kept while it is good")
@@ -166,7 +166,7 @@ func TestThePermitOfAReplicaThatDiesExpires(t *testing.T) {
 	share(t, 2, BreakerOptions{OpenFor: time.Minute, ProbeFor: 10 * time.Second}, func(t *testing.T, r *replicas) {
 		fail(t, r.all[0], 5)
 		settle()
-		time.Sleep(time.Minute)
+		elapse(time.Minute)
 		require.Equal(t, HalfOpen, func() State { r.all[0].Allow(); settle(); return r.all[0].Status().State }())
 		must(t, r.all[0]) // and is never heard of again
 		dead := r.all[0]
@@ -185,7 +185,7 @@ func TestAnOperatorStandsAboveAll(t *testing.T) {
 		r.store.operate("large", Setting{State: Open, Forced: true, By: "the operator"})
 		settle()
 		require.Equal(t, []State{Open, Open}, r.states())
-		time.Sleep(time.Hour)
+		elapse(time.Hour)
 		require.Zero(t, r.traffic(time.Minute, time.Second, Outcome{Class: OK}), "no probes either")
 
 		r.store.operate("large", Setting{State: Closed, Forced: true})
@@ -242,7 +242,7 @@ func TestCountsAreExchangedInBatchesAndOnlyWhileThereIsTraffic(t *testing.T) {
 		require.InDelta(t, 40, r.store.tally().exchanges, 6)
 		settle()
 		before := r.store.tally().exchanges
-		time.Sleep(time.Hour)
+		elapse(time.Hour)
 		require.Equal(t, before, r.store.tally().exchanges)
 		require.EqualValues(t, 10_000, r.store.counts["large"].sum.OK)
 	})
@@ -253,26 +253,26 @@ func TestAStoreThatIsGoneIsJudgedWithout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			share(t, 2, BreakerOptions{OpenFor: time.Minute}, func(t *testing.T, r *replicas) {
 				r.store.be(f)
-				time.Sleep(5 * time.Second)
+				elapse(5 * time.Second)
 				r.traffic(10*time.Second, time.Second, Outcome{Class: OK})
 				start := time.Now()
 				fail(t, r.all[0], 5)
 				require.Zero(t, time.Since(start), "no call waits for the store")
 				settle()
 				require.Equal(t, []State{Open, Closed}, r.states(), "each by itself")
-				time.Sleep(time.Minute)
+				elapse(time.Minute)
 				if !r.all[0].Status().Alone { // it has not tried to write yet
 					r.all[0].Allow()
-					time.Sleep(5 * time.Second)
+					elapse(5 * time.Second)
 				}
 				probe := must(t, r.all[0])
 				require.True(t, probe.Probe(), "nobody can be asked for the permit")
 				probe.Done(Outcome{Class: Failed})
-				time.Sleep(10 * time.Minute)
+				elapse(10 * time.Minute)
 				r.traffic(time.Minute, time.Second, Outcome{})
 
 				r.store.be(sound)
-				time.Sleep(20 * time.Second)
+				elapse(20 * time.Second)
 				r.traffic(2*time.Minute, 100*time.Millisecond, Outcome{Class: OK})
 				require.Equal(t, r.all[0].Status().State, r.all[1].Status().State, "together again")
 				require.False(t, r.all[0].Status().Alone || r.all[1].Status().Alone)
@@ -299,9 +299,9 @@ func TestAPartitionedReplicaTakesWhatTheOthersDecidedMeanwhile(t *testing.T) {
 		require.Equal(t, Open, c.Status().State)
 		require.Equal(t, []State{Closed, Closed}, r.states())
 		r.store.operate("large", Setting{State: HalfOpen, Share: 0.5})
-		time.Sleep(20 * time.Second)
+		elapse(20 * time.Second)
 		link.cut(false)
-		time.Sleep(20 * time.Second)
+		elapse(20 * time.Second)
 		require.Equal(t, HalfOpen, c.Status().State)
 		require.Equal(t, 0.5, c.Status().Share)
 		require.Equal(t, []State{HalfOpen, HalfOpen}, r.states())
@@ -312,9 +312,9 @@ func TestWhatAReplicaDecidedAloneHoldsIfNobodyDecidedOtherwise(t *testing.T) {
 	share(t, 2, BreakerOptions{OpenFor: 10 * time.Minute}, func(t *testing.T, r *replicas) {
 		r.store.be(failing)
 		fail(t, r.all[0], 5)
-		time.Sleep(time.Minute)
+		elapse(time.Minute)
 		r.store.be(sound)
-		time.Sleep(20 * time.Second)
+		elapse(20 * time.Second)
 		require.Equal(t, []State{Open, Open}, r.states())
 		require.InDelta(t, float64(r.all[0].Status().After), float64(r.all[1].Status().After), float64(time.Second))
 	})
@@ -338,11 +338,11 @@ func TestAThousandFlipsAMinuteAreFollowedAndToldSlowly(t *testing.T) {
 	share(t, 2, BreakerOptions{OnChange: seen.add}, func(t *testing.T, r *replicas) {
 		for i := range 1000 {
 			r.store.operate("large", Setting{State: State(i % 2), Wait: time.Hour})
-			time.Sleep(60 * time.Millisecond)
+			elapse(60 * time.Millisecond)
 			synctest.Wait()
 			require.Equal(t, []State{State(i % 2), State(i % 2)}, r.states())
 		}
-		time.Sleep(5 * time.Second)
+		elapse(5 * time.Second)
 		require.LessOrEqual(t, len(seen.list()), 2*(10+66))
 		require.LessOrEqual(t, r.log.count("msg="), 2*(10+66))
 		require.Zero(t, r.store.tally().sets, "nobody flips back")
@@ -359,7 +359,7 @@ func TestADisagreementDoesNotFlap(t *testing.T) {
 					c.Done(Outcome{Class: []Class{OK, Failed}[i]})
 				}
 			}
-			time.Sleep(100 * time.Millisecond)
+			elapse(100 * time.Millisecond)
 		}
 		openings := 0
 		for _, c := range seen.list() {
@@ -391,7 +391,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 		share(t, 2, BreakerOptions{}, func(t *testing.T, r *replicas) {
 			r.store.be(f)
 			fail(t, r.all[0], 5)
-			time.Sleep(100 * time.Millisecond)
+			elapse(100 * time.Millisecond)
 			for _, b := range r.all {
 				b.Close()
 			}

@@ -16,7 +16,6 @@ type able struct {
 	*script
 	extensions error
 	infos      []haiku.ModelInfo
-	asked      []*haiku.Request
 }
 
 func (a *able) TakesExtensions(*haiku.Request) error { return a.extensions }

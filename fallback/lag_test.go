@@ -32,7 +32,7 @@ func (s *laggingSwitch) Watch(ctx context.Context, _ string) iter.Seq2[fallback.
 		for yield(now, nil) {
 			select {
 			case now = <-s.changes:
-				time.Sleep(s.lag)
+				<-time.After(s.lag)
 			case <-ctx.Done():
 				return
 			}
@@ -69,7 +69,7 @@ func TestABreakerDoesNotFollowWhatItHasReplaced(t *testing.T) {
 		require.NoError(t, err)
 		<-b.Ready()
 		for i := range 500 {
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 			call, ok := b.Allow()
 			if !ok {
 				continue

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -96,3 +97,6 @@ func ask(ctx context.Context, m haiku.Model, req *haiku.Request) (a answer) {
 	a.model, a.usage = s.Model(), s.Usage()
 	return a
 }
+
+// elapse lets time pass, which costs nothing in a synctest bubble.
+func elapse(d time.Duration) { <-time.After(d) }

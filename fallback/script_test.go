@@ -49,7 +49,7 @@ func takes(d time.Duration) step {
 // hears is takes by a model that does not listen.
 func hears(d time.Duration) step {
 	return func(context.Context, *haiku.StreamWriter, *haiku.Usage) (bool, error) {
-		time.Sleep(d)
+		elapse(d)
 		return false, nil
 	}
 }

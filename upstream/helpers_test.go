@@ -235,4 +235,4 @@ func inTurn(handlers ...http.HandlerFunc) (h http.HandlerFunc, served func() int
 }
 
 // soon waits in virtual time.
-func soon(d time.Duration) { time.Sleep(d) }
+func soon(d time.Duration) { <-time.After(d) }

@@ -44,7 +44,7 @@ func TestAServerThatHangsCostsTheDeadlineAndThenNothing(t *testing.T) {
 		require.Equal(t, 2*time.Second, time.Since(begin))
 		require.Equal(t, []error{context.DeadlineExceeded}, down)
 		require.Equal(t, Stats{Timeouts: 2, Skipped: 5, Opened: 1, Open: true}, g.Stats())
-		time.Sleep(10 * time.Second)
+		<-time.After(10 * time.Second)
 		require.NoError(t, g.Do(t.Context(), works))
 		require.Equal(t, []time.Duration{10 * time.Second}, up)
 		require.False(t, g.Stats().Open)
@@ -81,7 +81,7 @@ func TestAPanicGivesTheProbeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(Options{Failures: 1, Pause: time.Second})
 		require.Error(t, g.Do(t.Context(), fails))
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		require.Panics(t, func() { _ = g.Do(t.Context(), func(context.Context) error { panic("a client's bug") }) })
 		require.NoError(t, g.Do(t.Context(), works))
 	})
