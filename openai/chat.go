@@ -25,7 +25,7 @@ type ChatCompletionRequest struct {
 	// audio, prediction, web_search_options, reasoning_effort, verbosity, store)
 	// become the request's extensions, unless they say nothing; others are
 	// ignored.
-	More jsontext.Value `json:",embed"`
+	More jsontext.Value `json:",embed,inline"` // one word is the strict package's, the other that of GOEXPERIMENT=jsonv2 in Go 1.26
 }
 
 // UnmarshalJSONFrom reads the request; UnmarshalJSON and MarshalJSON do for
@@ -53,7 +53,7 @@ type Message struct {
 	// the API that change an answer (tool_calls, function_call, audio; of a tool
 	// tool_call_id, and of an assistant refusal and reasoning_content) become
 	// extensions, unless they say nothing; others are ignored.
-	More jsontext.Value `json:",embed"`
+	More jsontext.Value `json:",embed,inline"`
 }
 
 // UnmarshalJSONFrom knows a message without content from one whose content is

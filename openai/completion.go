@@ -19,7 +19,7 @@ type CompletionRequest struct {
 	// More is a JSON object with the members that have no field here, as they
 	// were written. Of these suffix, echo and best_of become the request's
 	// extensions, unless they say nothing; others are ignored.
-	More jsontext.Value `json:",embed"`
+	More jsontext.Value `json:",embed,inline"`
 }
 
 // UnmarshalJSONFrom reads the request; UnmarshalJSON and MarshalJSON do for
