@@ -279,15 +279,23 @@ func (m *Message) extensions(i int, role haiku.Role) ([]haiku.Extension, error) 
 // text joins the text parts of message i by line breaks. It is empty where the
 // content is not text alone.
 func (c *Content) text(i int) (string, error) {
-	parts := c.Parts
 	switch {
 	case c.Raw != nil:
+		var parts []ContentPart
 		if json.Unmarshal(c.Raw, &parts) != nil {
 			return "", invalid(paramOf(i, "content"), "the content must be a string or an array of parts")
 		}
-	case parts == nil:
+		_, err := joinParts(i, parts)
+		return "", err
+	case c.Parts != nil:
+		return joinParts(i, c.Parts)
+	default:
 		return c.Text, nil
 	}
+}
+
+// joinParts checks the parts of message i and joins their texts.
+func joinParts(i int, parts []ContentPart) (string, error) {
 	if len(parts) == 0 {
 		return "", invalid(paramOf(i, "content"), "the content has no parts")
 	}
@@ -301,9 +309,6 @@ func (c *Content) text(i int) (string, error) {
 		case p.Text != nil:
 			texts[j] = *p.Text
 		}
-	}
-	if c.Raw != nil {
-		return "", nil
 	}
 	return strings.Join(texts, "\n"), nil
 }

@@ -76,30 +76,21 @@ func extensionsOf(more jsontext.Value, known map[string]extension, prefix string
 	if len(more) == 0 {
 		return nil, nil
 	}
-	var found []haiku.Extension
-	dec := jsontext.NewDecoder(bytes.NewReader(more))
-	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
+	more = bytes.TrimSpace(more)
+	if more.Kind() != '{' || !more.IsValid() {
 		return nil, invalid(strings.TrimSuffix(prefix, "."), "what is more than the fields must be a JSON object")
 	}
-	for dec.PeekKind() == '"' {
-		name, err := dec.ReadToken()
-		if err != nil {
-			return nil, invalid(strings.TrimSuffix(prefix, "."), "a member's name is not valid")
-		}
-		member := name.String()
-		ext, ok := known[member]
-		value, err := dec.ReadValue()
-		if err != nil {
-			return nil, invalid(prefix+member, "the value is not valid JSON")
-		}
-		end := dec.InputOffset()
+	var found []haiku.Extension
+	for quoted, value := range members(inside(more)) {
+		ext, ok := known[string(quoted[1:len(quoted)-1])]
 		if !ok || ext.roles != nil && !slices.Contains(ext.roles, role) || !ext.given(value) {
 			continue
 		}
+		name := string(quoted[1 : len(quoted)-1])
 		if !ext.fits(value) {
-			return nil, invalid(prefix+member, "%s must be %s", member, ext.want)
+			return nil, invalid(prefix+name, "%s must be %s", name, ext.want)
 		}
-		found = append(found, haiku.Extension{Name: member, Value: more[end-int64(len(value)) : end : end]})
+		found = append(found, haiku.Extension{Name: name, Value: value})
 	}
 	return withoutIdle(found, known), nil
 }
@@ -151,17 +142,22 @@ func isNoneOrAuto(v jsontext.Value) bool {
 	return json.Unmarshal(v, &s) == nil && (s == "none" || s == "auto")
 }
 
-// areObjects reports whether an array holds objects and nothing else.
-func areObjects(v jsontext.Value) bool {
-	var list []jsontext.Value
-	return json.Unmarshal(v, &list) == nil &&
-		!slices.ContainsFunc(list, func(e jsontext.Value) bool { return e.Kind() != '{' })
-}
+// areObjects reports whether a value is an array of objects and nothing else.
+func areObjects(v jsontext.Value) bool { return holds(v, '{') }
 
-func areStrings(v jsontext.Value) bool {
-	var list []jsontext.Value
-	return json.Unmarshal(v, &list) == nil &&
-		!slices.ContainsFunc(list, func(e jsontext.Value) bool { return e.Kind() != '"' })
+func areStrings(v jsontext.Value) bool { return holds(v, '"') }
+
+// holds reports whether a value is an array of one kind of elements.
+func holds(array jsontext.Value, kind byte) bool {
+	if len(array) == 0 || array[0] != '[' {
+		return false
+	}
+	for v := range values(inside(array)) {
+		if v[0] != kind {
+			return false
+		}
+	}
+	return true
 }
 
 func isTextAlone(v jsontext.Value) bool {

@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"cmp"
+	"iter"
 	"slices"
 	"strconv"
 
@@ -56,21 +57,15 @@ func (m *merged) add(delta []byte) {
 
 // addCalls merges an array of pieces of tool calls. What is none is a member
 // like another.
-func (m *merged) addCalls(name []byte, value jsontext.Value) {
-	if value.Kind() == 'n' {
+func (m *merged) addCalls(name, value []byte) {
+	if value[0] == 'n' {
 		return
 	}
 	if !areObjects(value) {
 		m.field(name).replace(value)
 		return
 	}
-	dec := jsontext.NewDecoder(bytes.NewBuffer(value), jsontext.AllowInvalidUTF8(true))
-	_, _ = dec.ReadToken() // the bracket
-	for dec.PeekKind() == '{' {
-		piece, err := dec.ReadValue()
-		if err != nil {
-			return
-		}
+	for piece := range values(inside(value)) {
 		m.addCall(piece)
 	}
 }
@@ -79,7 +74,7 @@ func (m *merged) addCalls(name []byte, value jsontext.Value) {
 // the first that is given, and the arguments are joined.
 func (m *merged) addCall(piece []byte) {
 	call := m.callOf(piece)
-	for name, value := range members(piece[1 : len(piece)-1]) {
+	for name, value := range members(inside(piece)) {
 		switch string(name) {
 		case `"index"`:
 		case `"function"`, `"custom"`:
@@ -96,13 +91,13 @@ func (m *merged) callOf(piece []byte) *toolCall {
 	var index int64
 	var id []byte
 	indexed := false
-	for name, value := range members(piece[1 : len(piece)-1]) {
+	for name, value := range members(inside(piece)) {
 		switch string(name) {
 		case `"index"`:
 			n, err := strconv.ParseInt(string(value), 10, 64)
 			index, indexed = n, err == nil
 		case `"id"`:
-			id = bytes.Clone(value)
+			id = value
 		}
 	}
 	if !indexed && len(m.calls) > 0 {
@@ -214,7 +209,7 @@ func (f *field) mergeCalled(value []byte) {
 	if f.inner == nil {
 		f.inner = new(fields)
 	}
-	for name, value := range members(value[1 : len(value)-1]) {
+	for name, value := range members(inside(value)) {
 		if string(name) == `"arguments"` || string(name) == `"input"` {
 			f.inner.field(name).join(value)
 		} else {
@@ -223,34 +218,82 @@ func (f *field) mergeCalled(value []byte) {
 	}
 }
 
-// members yields the names and values of JSON members, as JSON, up to where they
-// are none. They are valid during the loop's step.
-func members(text []byte) func(yield func(name, value []byte) bool) {
+// members yields the names and values, as JSON, of the inside of an object that
+// is valid JSON. Both are parts of it, but for names with escapes, which are
+// written plainly.
+func members(text []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
-		object := slices.Concat([]byte{'{'}, text, []byte{'}'})
-		dec := jsontext.NewDecoder(bytes.NewBuffer(object), jsontext.AllowInvalidUTF8(true))
-		if _, err := dec.ReadToken(); err != nil {
-			return
-		}
-		for dec.PeekKind() == '"' {
-			name, err := dec.ReadValue()
-			if err != nil {
+		var name []byte
+		for v := range values(text) {
+			if name == nil {
+				name = plain(v)
+				continue
+			}
+			if !yield(name, v) {
 				return
 			}
-			name = plain(name)
-			value, err := dec.ReadValue()
-			if err != nil || !yield(name, value) {
-				return
-			}
+			name = nil
 		}
 	}
 }
 
-// plain is a copy of a JSON string in the one spelling by which names are told
-// apart here.
+// values yields what stands between the commas, and the colons, of the inside of
+// an array or an object that is valid JSON.
+func values(text []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for rest := text; ; {
+			rest = bytes.TrimLeft(rest, " \t\r\n,:")
+			if len(rest) == 0 {
+				return
+			}
+			n := valueBytes(rest)
+			if !yield(rest[:n:n]) {
+				return
+			}
+			rest = rest[n:]
+		}
+	}
+}
+
+// inside is what stands between the brackets of an array or an object.
+func inside(v []byte) []byte { return v[min(1, len(v)):max(len(v)-1, min(1, len(v)))] }
+
+// valueBytes is the length of the JSON value that b begins with.
+func valueBytes(b []byte) int {
+	depth := 0
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			for i++; i < len(b)-1 && b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			depth++
+			continue
+		case '}', ']':
+			depth--
+		default:
+			if depth > 0 {
+				continue
+			}
+			if end := bytes.IndexAny(b[i:], " \t\r\n,:]}"); end > 0 { // a number or a word
+				return i + end
+			}
+			return len(b)
+		}
+		if depth <= 0 {
+			return min(i+1, len(b))
+		}
+	}
+	return len(b)
+}
+
+// plain is a JSON string in the one spelling by which names are told apart here.
 func plain(name []byte) []byte {
 	if bytes.IndexByte(name, '\\') < 0 {
-		return bytes.Clone(name)
+		return name
 	}
 	text, _ := jsontext.AppendUnquote(nil, name) // half a character becomes U+FFFD
 	return appendJSON(nil, string(text))

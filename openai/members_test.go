@@ -82,6 +82,10 @@ func TestDeltasAreMergedInAWholeAnswer(t *testing.T) {
 			},
 			`"content":null,"refusal":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":1}"},"extra":{"s":1}},{"id":"b","type":"function","function":{"name":"g","arguments":"{}"}}]`,
 		},
+		"a call that cuts a character": {
+			[]string{`"tool_calls":[{"index":0,"function":{"arguments":"\ud83d"}}]`, "\"tool_calls\" : [ {\"index\":0 , \"function\" : {\"arguments\":\"\\ude00\\\\\"} } ]"},
+			`"content":null,"refusal":null,"tool_calls":[{"function":{"arguments":"\ud83d\ude00\\"}}]`,
+		},
 		"calls without an index": {
 			[]string{
 				`"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{"}}]`, `"tool_calls":[{"function":{"arguments":"}"}}]`,
@@ -115,7 +119,7 @@ func TestDeltasAreMergedInAWholeAnswer(t *testing.T) {
 func TestAnyDeltasMakeAWholeAnswer(t *testing.T) {
 	value := rapid.SampledFrom([]string{
 		"null", `""`, `"s"`, "7", "{}", "[]", "[{}]", `[{"index":1,"id":"i"}]`, `{"name":"n","arguments":"a"}`,
-		`[{"index":0,"function":{"arguments":"b"}}]`, `[{"index":-3,"function":null}]`, `[{"index":0,"\u0069ndex":7}]`, `[{"index":1e99,"function":{"name":1}}]`,
+		`[{"index":0,"function":{"arguments":"b"}}]`, `[{"index":-3,"function":null}]`, `[{"\u0069ndex":7}]`, `[{"index":1e99,"function":{"name":1}}]`,
 	})
 	name := rapid.SampledFrom([]string{"tool_calls", "reasoning_content", "refusal", "function_call", "x", `re\u0066usal`, `\u0074ool_calls`})
 	rapid.Check(t, func(t *rapid.T) {
@@ -128,5 +132,48 @@ func TestAnyDeltasMakeAWholeAnswer(t *testing.T) {
 		}
 		out = req.Encoder.End(out, haiku.Usage{}, nil)
 		require.True(t, jsontext.Value(out).IsValid(), "%s", out)
+	})
+}
+
+// What is valid JSON is taken apart as it is written, whatever stands in it.
+func TestMembersAreWhatStandsBetweenTheCommas(t *testing.T) {
+	space := rapid.SampledFrom([]string{"", " ", "\n\t\r "})
+	value := rapid.SampledFrom([]string{
+		"0", "-1.5e+3", "true", "null", `""`, `"\\"`, `"\""`, `"]},:{["`, `"\\\""`, "[]", "{}", "[ 1 , [2,\"]\"] ]", `{"a":{"b":"}\\"},"c":[{}]}`, `"é\u2028"`,
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		var text strings.Builder
+		var want, got []string
+		for i := range rapid.IntRange(0, 5).Draw(t, "members") {
+			name, v := fmt.Sprintf(`"n%d,:"`, i), value.Draw(t, "value")
+			if i > 0 {
+				text.WriteByte(',')
+			}
+			for _, s := range []string{name, ":", v} {
+				text.WriteString(space.Draw(t, "space") + s + space.Draw(t, "space"))
+			}
+			want = append(want, name, v)
+		}
+		for name, v := range members([]byte(text.String())) {
+			got = append(got, string(name), string(v))
+		}
+		require.Equal(t, want, got, text.String())
+	})
+}
+
+// FuzzMembers takes anything apart: it ends, and what is JSON yields JSON.
+func FuzzMembers(f *testing.F) {
+	for _, s := range []string{`"a":1`, `"a":[`, `"`, `"\\`, `]`, ":,", `"a":{"b":"\""},"c":tru`, "\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, inside string) {
+		valid := jsontext.Value("{" + inside + "}").IsValid()
+		for name, v := range members([]byte(inside)) {
+			require.NotEmpty(t, v)
+			if valid {
+				require.True(t, jsontext.Value(name).IsValid() && jsontext.Value(v).IsValid(), "%q: %q %q", inside, name, v)
+			}
+		}
+		new(merged).add([]byte(inside))
 	})
 }
