@@ -287,7 +287,8 @@ func (e *Engine) routing(b *body, req *haiku.Request, rid string) {
 	if e.dialect.salt != "" && req.Tenant != "" {
 		b.str(e.dialect.salt, e.salt(req.Tenant))
 	}
-	if p := req.Objective.Priority * e.dialect.priority; p != 0 && e.opts.Priority {
+	// Several choices with a priority have ended vLLM's engine.
+	if p := req.Objective.Priority * e.dialect.priority; p != 0 && e.opts.Priority && req.Choices <= 1 {
 		b.int("priority", int64(p))
 	}
 	if e.dialect.request != "" && rid != "" {

@@ -154,6 +154,9 @@ func (e *StatusError) aboutModel() bool {
 // wireError gives err its place on the wire. ctx is the request's own: when it
 // has ended, that is what happened, whatever it has led to.
 func wireError(ctx context.Context, model string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if ended := ctx.Err(); ended != nil {
 		if errors.Is(err, ended) {
 			return err
@@ -163,7 +166,7 @@ func wireError(ctx context.Context, model string, err error) error {
 	var status *StatusError
 	var wire *haiku.Error
 	switch {
-	case err == nil || errors.As(err, &wire):
+	case errors.As(err, &wire):
 		return err
 	case errors.As(err, &status):
 		return status.wire(model)

@@ -18,7 +18,7 @@ var extensions = []string{
 	"reasoning", "reasoning_effort", "reasoning_format", "include_reasoning", "separate_reasoning", "thinking", "enable_thinking",
 	"chat_template_kwargs", "verbosity", "modalities", "audio", "prediction", "web_search_options",
 	"min_tokens", "ignore_eos", "stop_token_ids", "skip_special_tokens", "bad_words",
-	"user", "metadata", "store", "service_tier", "safety_identifier", "suffix",
+	"user", "metadata", "store", "service_tier", "safety_identifier", "suffix", "echo", "best_of",
 }
 
 // TakesExtensions reports which of a request's extensions does not go to the

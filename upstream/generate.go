@@ -117,7 +117,7 @@ func passing(err error) bool {
 func (e *Engine) wait(n int, err error) time.Duration {
 	var status *StatusError
 	if errors.As(err, &status) && status.RetryAfter > 0 {
-		return status.RetryAfter
+		return status.RetryAfter + time.Duration(mathrand.Int64N(int64(e.opts.Retry.Base)+1)) // not all at once
 	}
 	most := e.opts.Retry.Max
 	if n < 30 {

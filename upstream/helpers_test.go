@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -91,7 +92,7 @@ func (p *pipes) connections() (made, open int) {
 
 // serve runs an engine's server on a network of its own and returns an Engine
 // that speaks to it.
-func serve(t testing.TB, h http.Handler, o Options) (*Engine, *pipes) {
+func serve(t testing.TB, h http.HandlerFunc, o Options) (*Engine, *pipes) {
 	t.Helper()
 	network := newPipes()
 	server := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
@@ -235,4 +236,6 @@ func inTurn(handlers ...http.HandlerFunc) (h http.HandlerFunc, served func() int
 }
 
 // soon waits in virtual time.
-func soon(d time.Duration) { <-time.After(d) }
+func soon(d time.Duration) { time.Sleep(d) }
+
+func itoa(n int) string { return strconv.Itoa(n) }

@@ -127,7 +127,7 @@ func includesUsage(options []byte) bool {
 func (e *Engine) passedBody(p *passed, env envelope, rid string) []byte {
 	b := &body{}
 	b.open()
-	req := haiku.Request{Tenant: env.tenant, Objective: env.objective}
+	req := haiku.Request{Tenant: env.tenant, Objective: env.objective, Choices: p.choices}
 	if name := e.modelName(p.model); name != "" {
 		b.str("model", name)
 	}

@@ -35,7 +35,7 @@ type reading struct {
 	*generation
 	ctx   context.Context
 	watch *watch
-	news  bool // an event has come since the last look
+	news  bool // a chunk has come since the last look
 	done  bool // the end mark has come
 	calm  bool // all choices have finished: at most the usage is to come
 }
@@ -104,7 +104,6 @@ func (r *reading) end() error {
 
 // event takes one event.
 func (r *reading) event(ev *sseread.Event) error {
-	r.news = r.news || len(ev.Data) > 0
 	switch {
 	case r.done:
 		return nil
@@ -190,6 +189,7 @@ func (r *reading) chunk1(data []byte) (rest []byte, err error) {
 		}
 		return rest, nil
 	}
+	r.news = true
 	if ch.usage.known {
 		r.usage = ch.usage
 	}
@@ -281,10 +281,10 @@ func (r *reading) push(c *choice, p haiku.Piece) error {
 		result = r.w.TryPush(p)
 	}
 	if result == haiku.Full {
-		r.watch.pause() // the reader is behind, or the piece is long
+		since := r.watch.pause() // the reader is behind, or the piece is long
 		var err error
 		result, err = r.w.Push(r.ctx, p)
-		r.watch.resume()
+		r.watch.resume(since)
 		if err != nil {
 			return r.gone(p, err)
 		}

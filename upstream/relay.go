@@ -43,6 +43,7 @@ type relay struct {
 	finished []bool // by choice
 	left     int    // choices that have not finished
 	content  bool   // the first content has come
+	news     bool   // a chunk has come since the last look
 	calm     bool
 	done     bool
 }
@@ -241,10 +242,14 @@ func (r *relay) turn(events *sseread.Reader) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err = r.scan(events, read == io.EOF)
+	if r.news && r.content && !r.calm {
+		r.watch.progress()
+	}
+	r.news = false
 	if n := len(r.out.Buf); n > 0 {
-		r.watch.pause()
+		since := r.watch.pause()
 		r.send()
-		r.watch.resume()
+		r.watch.resume(since)
 		if r.view {
 			r.out.Buf, r.view = nil, false
 		}
@@ -385,6 +390,7 @@ func (r *relay) look(data []byte) (use bool, err error) {
 		}
 		return true, nil
 	}
+	r.news = true
 	if ch.usage.known {
 		r.usage = ch.usage
 	}

@@ -66,13 +66,22 @@ func (w *watch) lookAt(due time.Time) {
 // progress notes that the engine has sent something.
 func (w *watch) progress() { w.moved.Store(int64(time.Since(w.began))) }
 
-// pause and resume are around what this side does instead of reading.
-func (w *watch) pause() { w.paused.Store(true) }
+// pause and resume are around what this side does instead of reading. A long
+// pause is a new beginning: an engine that was not read could not send.
+func (w *watch) pause() (since time.Time) {
+	w.paused.Store(true)
+	return time.Now()
+}
 
-func (w *watch) resume() {
-	w.progress()
+func (w *watch) resume(since time.Time) {
+	if time.Since(since) > longPause {
+		w.progress()
+	}
 	w.paused.Store(false)
 }
+
+// longPause is longer than a write to a client that reads.
+const longPause = 100 * time.Millisecond
 
 // look runs when a limit may have passed.
 func (w *watch) look() {
