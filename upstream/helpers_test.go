@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -239,3 +240,16 @@ func inTurn(handlers ...http.HandlerFunc) (h http.HandlerFunc, served func() int
 func soon(d time.Duration) { time.Sleep(d) }
 
 func itoa(n int) string { return strconv.Itoa(n) }
+
+// post sends a request to a handler of this side.
+func post(t *testing.T, h http.Handler, path, body string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest("POST", path, strings.NewReader(body)).WithContext(quiet(t.Context()))
+	r.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
