@@ -171,14 +171,14 @@ func (a *attempt) disarm() {
 
 // due is how long it is, after some time, until there is something to look at.
 func (a *attempt) due(passed time.Duration) time.Duration {
-	next := noLimit
+	next, more := noLimit, a.r.more()
 	for _, limit := range [...]struct {
 		at   time.Duration
 		past bool
 	}{
-		{a.r.chain.opts.HedgeAfter, a.asked || a.r.chain.opts.HedgeAfter == 0},
+		{a.r.chain.opts.HedgeAfter, a.asked || a.r.chain.opts.HedgeAfter == 0 || !more},
 		{a.member().breaker.opts.Limits.FirstToken, a.late},
-		{a.r.budget, a.r.next >= len(a.r.chain.members)},
+		{a.r.budget, !more},
 	} {
 		if !limit.past && limit.at != noLimit {
 			next = min(next, max(limit.at-passed, 0))
@@ -224,7 +224,7 @@ func (a *attempt) look() (hedge, move bool) {
 		}
 	case passed >= a.r.budget && a.r.more():
 		return false, true
-	case !a.asked && opts.HedgeAfter > 0 && passed >= opts.HedgeAfter:
+	case !a.asked && opts.HedgeAfter > 0 && passed >= opts.HedgeAfter && a.r.more():
 		a.asked = true
 		return true, false
 	}
