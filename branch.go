@@ -20,8 +20,9 @@ type Branch struct {
 	claim func() bool
 
 	// The producer's side.
-	grown   bool // the claim was granted
-	denied  bool
+	grown   bool  // the claim was granted
+	denied  bool  // or not, or the Model has broken a rule
+	failure error // that it has broken
 	pieces  int
 	waits   bool      // for the reader
 	since   time.Time // when it does
@@ -36,7 +37,7 @@ type Branch struct {
 // branches' Generate have.
 func (w *StreamWriter) Branch(claim func() bool) *Branch {
 	b := &Branch{trunk: w, claim: claim}
-	b.w.branch = b
+	b.w.branch, b.w.cancel = b, b.fail
 	b.w.opts = w.opts
 	b.w.ring, b.w.space, b.w.choices = w.ring, w.space, w.choices
 	return b
@@ -47,18 +48,31 @@ func (w *StreamWriter) Branch(claim func() bool) *Branch {
 // error. It may be called once.
 func (b *Branch) Generate(ctx context.Context, m Model, req *Request) error {
 	b.w.ctx, b.w.model, b.w.req = ctx, m, req
-	return b.w.ask()
+	err := b.w.ask()
+	if b.failure != nil {
+		return b.failure
+	}
+	return err
+}
+
+// fail ends the attempt, and no more than that, because its Model breaks a rule.
+func (b *Branch) fail(cause error) {
+	b.denied = true
+	if b.failure == nil {
+		b.failure = cause
+	}
 }
 
 // push is TryPush for the branch's own writer.
 func (b *Branch) push(p *Piece, more bool) PushResult {
-	if !b.grown {
-		if !b.denied && !b.says(p) {
-			return Pushed
-		}
-		if !b.grow() {
-			return Gone
-		}
+	switch {
+	case b.denied:
+		return Gone
+	case b.grown:
+	case !b.says(p):
+		return Pushed
+	case !b.grow():
+		return Gone
 	}
 	r := b.trunk.tryPush(p, more)
 	if r == Full || b.waits {
@@ -95,7 +109,7 @@ func (b *Branch) says(p *Piece) bool {
 
 // grow makes the branch the stream's producer, and reports whether it may be.
 func (b *Branch) grow() bool {
-	if b.denied || !b.claim() {
+	if !b.claim() {
 		b.denied = true
 		return false
 	}
@@ -113,7 +127,7 @@ func (b *Branch) grow() bool {
 
 // finish is Finish for the branch's own writer.
 func (b *Branch) finish(choice int, reason FinishReason) {
-	if b.grown || b.grow() {
+	if !b.denied && (b.grown || b.grow()) {
 		b.trunk.Finish(choice, reason)
 	}
 }

@@ -227,3 +227,35 @@ func TestADeltaIsSomethingToSay(t *testing.T) {
 	require.Len(t, a.tokens, 2)
 	require.Len(t, a.tokens[1].Delta, 5000+len(`"tool_calls":[{"index":0,"function":{"arguments":""}}]`))
 }
+
+// TestABranchThatBreaksARuleEndsAlone is about what ends a stream's Model: of a
+// branch it ends the attempt.
+func TestABranchThatBreaksARuleEndsAlone(t *testing.T) {
+	for name, broken := range map[string]haiku.Piece{
+		"a delta that is no JSON": {ID: haiku.NoToken, Delta: []byte(`"a":`)},
+		"a text that is too long": {ID: haiku.NoToken, Text: strings.Repeat("x", 5000)},
+		"a delta that is":         {ID: haiku.NoToken, Delta: []byte(`"a":"` + strings.Repeat("x", 1000) + `"`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			model := func(first string) haiku.Model {
+				return haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+					_, _ = w.Push(ctx, haiku.Piece{ID: haiku.NoToken, Text: first})
+					require.Equal(t, haiku.Gone, w.TryPush(broken))
+					require.Equal(t, haiku.Gone, w.TryPush(haiku.Piece{ID: haiku.NoToken, Text: "b"}))
+					_, err := w.Push(ctx, broken)
+					require.Error(t, err)
+					w.Finish(0, haiku.FinishStop)
+					return err
+				})
+			}
+			before := read(haiku.NewStream(quiet(t.Context()), branching(model(""), pieces("sound")), &haiku.Request{}))
+			if name != "a text that is too long" { // which has been granted its claim by then
+				require.NoError(t, before.err)
+				require.Equal(t, "sound", before.text(0))
+			}
+			after := read(haiku.NewStream(quiet(t.Context()), branching(model("a"), pieces("sound")), &haiku.Request{}))
+			require.ErrorIs(t, after.err, haiku.ErrInternal)
+			require.Equal(t, "a", after.text(0))
+		})
+	}
+}

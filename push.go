@@ -123,7 +123,12 @@ func (w *StreamWriter) pushOne(ctx context.Context, p *Piece, more bool) (PushRe
 }
 
 // gone is the error of a push after the reader has left or the stream was ended.
-func (w *StreamWriter) gone() error { return fmt.Errorf("haiku: reader gone: %w", w.ctx.Err()) }
+func (w *StreamWriter) gone() error {
+	if w.branch != nil && w.branch.failure != nil {
+		return w.branch.failure
+	}
+	return fmt.Errorf("haiku: reader gone: %w", w.ctx.Err())
+}
 
 // Finish ends a choice that has no further text, as when the model emits its
 // end-of-sequence token. It never has to wait. Only the Model may call it.
