@@ -135,12 +135,12 @@ func (r *Reader) withoutMark(line span) span {
 // give makes an event of the parts, unless there are none.
 func (r *Reader) give(ev *Event) bool {
 	p, raw := &r.parts, r.buf[r.start:r.pos:r.pos]
-	r.start = r.pos
-	if !p.any { // blank lines between events
+	if p.any && len(raw) > r.limit {
+		r.read = ErrTooLong
 		return false
 	}
-	if len(raw) > r.limit {
-		r.read = ErrTooLong
+	r.start = r.pos
+	if !p.any { // blank lines between events
 		return false
 	}
 	*ev = Event{
