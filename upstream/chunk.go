@@ -26,6 +26,8 @@ type delta struct {
 	// more are the members of the delta beside its role and content, as JSON
 	// without braces: tool calls, reasoning, what engines invent.
 	more []byte
+	// plain is set if more is one string without escapes, which a stream takes.
+	plain bool
 	// calls is set if more has tool calls.
 	calls bool
 	// whole is set if text is all of the answer and not the next piece of it.
@@ -43,12 +45,13 @@ type usage struct {
 // parser reads chunks. It belongs to one stream; what it returns is valid until
 // the next call.
 type parser struct {
-	ch    chunk
-	texts []byte // unescaped ones
-	more  []byte
-	plain []byte // a chunk in its plainest form
-	at    int    // where the string read last is, 0 if it had escapes
-	mould mould
+	ch     chunk
+	texts  []byte // unescaped ones
+	more   []byte
+	plain  []byte // a chunk in its plainest form
+	object []byte // members in braces
+	at     int    // where the string read last is, 0 if it had escapes
+	mould  mould
 }
 
 // mould is what the chunks of an answer have in common: all but their text. A
@@ -215,6 +218,7 @@ func (p *parser) readDelta(s *scanner, d *delta) {
 				continue
 			}
 			d.calls = d.calls || name == "tool_calls" || name == "function_call"
+			d.plain = len(p.more) == from && isPlain(value)
 			p.addMember(s, s.b[at:s.i], len(p.more) > from)
 		}
 	}
@@ -230,8 +234,25 @@ func saysNothing(value []byte) bool {
 	return false
 }
 
-// addMember keeps a member for the client. The stream that it is pushed to
-// looks at it closely, but wants UTF-8: the plain form is.
+// isPlain reports whether a value is a string of one line without escapes.
+func isPlain(value []byte) bool {
+	return value[0] == '"' && bytes.IndexByte(value, '\\') < 0 && !bytes.ContainsFunc(value, func(r rune) bool { return r < ' ' })
+}
+
+// sound reports whether the members are what a stream takes: JSON, each name
+// once, not too long. Nesting is bounded by the scanner.
+func (p *parser) sound(d *delta) bool {
+	if len(d.more) == 0 || d.plain {
+		return true
+	}
+	p.object = append(append(append(p.object[:0], '{'), d.more...), '}')
+	return len(d.more) <= maxMoreBytes && jsontext.Value(p.object).IsValid(jsontext.AllowInvalidUTF8(true))
+}
+
+// maxMoreBytes is what haiku.Piece takes as a Delta.
+const maxMoreBytes = 1 << 20
+
+// addMember keeps a member for the client, in UTF-8: the plain form is.
 func (p *parser) addMember(s *scanner, member []byte, comma bool) {
 	if !utf8.Valid(member) {
 		s.fail()

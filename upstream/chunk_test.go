@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
+
+	"github.com/intelliparadigm/haiku"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -109,6 +111,26 @@ func TestTwoChunksInOneEventAreTwo(t *testing.T) {
 	require.True(t, ok)
 	require.Empty(t, rest)
 	require.Equal(t, "b", p.said().choices[0].text)
+}
+
+func TestDeltasThatAStreamWouldNotTakeAreTheEnginesFault(t *testing.T) {
+	for name, delta := range map[string]string{
+		"no JSON": `"x":tru`, "one name twice": `"x":1,"x":2`, "inside of one": `"x":{"a":1,"a":2}`, "a tail": `"x":"\\q"`,
+		"too deep": `"x":` + strings.Repeat("[", 200) + strings.Repeat("]", 200), "too long": `"x":"` + strings.Repeat("\\n", maxMoreBytes/2) + `"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _ := serve(t, events(choiceChunk(`{"delta":{`+strings.ReplaceAll(delta, `\\`, `\`)+`}}`), stopChunk, doneMark), once)
+			a := ask(t.Context(), e, hello())
+			require.ErrorIs(t, a.err, ErrMalformed)
+			require.Equal(t, 502, haiku.ErrorFrom(a.err).Status)
+		})
+	}
+	for _, delta := range []string{`"x":"\ud83d"`, `"x":[1,{"y":null}],"z":-1.5e3`, `"x":" ü "`, `"x":"a\nb"`} {
+		e, _ := serve(t, events(choiceChunk(`{"delta":{`+delta+`}}`), stopChunk, doneMark), once)
+		a := ask(t.Context(), e, hello())
+		require.NoError(t, a.err)
+		require.Len(t, a.deltas, 1)
+	}
 }
 
 // unusual writes a JSON value in ways that mean the same.

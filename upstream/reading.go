@@ -9,8 +9,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/intelliparadigm/haiku"
 	"github.com/intelliparadigm/haiku/internal/sseread"
 )
@@ -239,6 +237,9 @@ func (r *reading) delta(d *delta) error {
 	if d.choice >= len(r.choices) {
 		return fmt.Errorf("%w: choice %d of %d", ErrMalformed, d.choice, len(r.choices))
 	}
+	if !r.p.sound(d) {
+		return fmt.Errorf("%w: a delta that is not JSON", ErrMalformed)
+	}
 	c := &r.choices[d.choice]
 	if c.finished {
 		if r.calm && c.stopped && len(d.text)+len(d.more) > 0 {
@@ -286,11 +287,11 @@ func (r *reading) push(c *choice, p haiku.Piece) error {
 		result, err = r.w.Push(r.ctx, p)
 		r.watch.resume(since)
 		if err != nil {
-			return r.gone(p, err)
+			return r.gone(err)
 		}
 	}
 	if result == haiku.Gone {
-		return r.gone(p, context.Canceled)
+		return r.gone(context.Canceled)
 	}
 	c.texts = c.texts || p.Text != ""
 	if content {
@@ -310,12 +311,8 @@ func (r *reading) begin() {
 	}
 }
 
-// gone is the error of a piece that could not be pushed. A delta that the
-// stream has refused is the engine's fault.
-func (r *reading) gone(p haiku.Piece, err error) error {
-	if len(p.Delta) > 0 && !jsontext.Value("{"+string(p.Delta)+"}").IsValid(jsontext.AllowInvalidUTF8(true)) {
-		return fmt.Errorf("%w: a delta that is not JSON", ErrMalformed)
-	}
+// gone is the error of a piece that could not be pushed.
+func (r *reading) gone(err error) error {
 	if ended := r.ctx.Err(); ended != nil {
 		return ended
 	}

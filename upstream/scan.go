@@ -63,17 +63,19 @@ func (s *scanner) null() bool { return s.peek() == 'n' && s.literal("null") }
 // there are escapes in it.
 func (s *scanner) text() (inside []byte, escaped bool) {
 	s.expect('"')
-	from := s.i
+	from, quote := s.i, -1
 	for !s.bad {
-		n := bytes.IndexByte(s.b[s.i:], '"')
-		if n < 0 {
-			break
+		if quote < s.i { // otherwise it is still the next one: no byte is looked at again
+			n := bytes.IndexByte(s.b[s.i:], '"')
+			if n < 0 {
+				break
+			}
+			quote = s.i + n
 		}
-		part := s.b[s.i : s.i+n]
-		slash := bytes.IndexByte(part, '\\')
+		slash := bytes.IndexByte(s.b[s.i:quote], '\\')
 		if slash < 0 {
-			s.i += n + 1
-			return s.b[from : s.i-1], escaped
+			s.i = quote + 1
+			return s.b[from:quote], escaped
 		}
 		escaped = true
 		if s.i += slash + 2; s.i > len(s.b) {
@@ -162,6 +164,9 @@ func (s *scanner) word() {
 	}
 }
 
+// maxDepth bounds how deeply a value nests: less than a stream takes.
+const maxDepth = 120
+
 // nested consumes an object or array. It counts brackets and does not recurse.
 func (s *scanner) nested() {
 	depth := 0
@@ -171,7 +176,9 @@ func (s *scanner) nested() {
 			s.text()
 			continue
 		case '{', '[':
-			depth++
+			if depth++; depth > maxDepth {
+				s.fail()
+			}
 		case '}', ']':
 			if depth--; depth == 0 {
 				s.i++
