@@ -24,9 +24,13 @@ type deed struct {
 }
 
 var deeds = map[string]func(t *rapid.T) deed{
-	"role":  func(*rapid.T) deed { return deed{step: says("")} },
-	"takes": func(t *rapid.T) deed { return deed{step: takes(ms * time.Duration(rapid.IntRange(0, 200).Draw(t, "ms")))} },
-	"deaf":  func(t *rapid.T) deed { return deed{step: hears(ms * time.Duration(rapid.IntRange(0, 200).Draw(t, "ms")))} },
+	"role": func(*rapid.T) deed { return deed{step: says("")} },
+	"takes": func(t *rapid.T) deed {
+		return deed{step: takes(ms * time.Duration(rapid.IntRange(0, 200).Draw(t, "ms")))}
+	},
+	"deaf": func(t *rapid.T) deed {
+		return deed{step: hears(ms * time.Duration(rapid.IntRange(0, 200).Draw(t, "ms")))}
+	},
 	"says": func(t *rapid.T) deed {
 		text := rapid.StringMatching(`[a-z]{1,3}`).Draw(t, "text")
 		return deed{says: text, step: says(text)}
