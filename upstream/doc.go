@@ -1,34 +1,48 @@
-// Package upstream makes Models of inference engines that run elsewhere and speak
-// OpenAI's HTTP API: vLLM, SGLang, llama.cpp, Ollama, and what runs them (Dynamo,
-// Ray Serve, llm-d).
+// Package upstream makes inference engines that run elsewhere Models of Haiku.
+// An [Engine] speaks the HTTP API that OpenAI's clients speak and vLLM, SGLang,
+// llama.cpp, Ollama, Dynamo, Ray Serve and llm-d serve:
 //
-// The one idea: an [Engine] passes on what it understands and what it does not,
-// and drops nothing. Sampling parameters are translated by a [Dialect], and one
-// that the engine lacks refuses the request; tools, response formats and other
-// extensions go as they came; of an answer, text is text, and other members of a
-// delta (tool calls, reasoning) are passed on untouched.
+//	engine, err := upstream.New("http://localhost:8000/v1", upstream.Options{Dialect: upstream.VLLM})
+//	mux.Handle("/v1/", openai.Handler(engine))
 //
-// # Failures
+// As a Model it can be wrapped by a cache, a breaker or a router like any other.
+// It is also a haiku.Embedder and a haiku.Lister, and takes extensions such as
+// tools.
 //
-// Before an answer's first content a request is tried again, within [Retry]: after
-// a refused connection, a connection that had died while it was idle, and statuses
-// that ask for it, heeding Retry-After. After it there is an error, never a second
-// beginning. No connection, no first content and silence in between are told apart
-// ([ErrConnect], [ErrFirstToken], [ErrIdle]); an answer that ends without its
-// finish reason is [ErrIncomplete]. Bad credentials of the host are 502 to its
-// clients, and not 401.
+// # What is asked
 //
-// A request that nobody waits for any more closes its connection, which is how
-// engines learn of it.
+// A request becomes one with all parameters written out, also those that change
+// nothing: engines fill in what is missing from a model's own defaults. What a
+// [Dialect] lacks is refused by name. Stop strings are sent and matched here as
+// well. Of a client's headers an engine gets those that are meant for engines
+// (see [Propagate]) and those that Options.Forward names; of its identity no
+// more than a hash, which names its part of the prefix cache and its queue. The
+// engine's credentials are Options.Key's.
 //
-// # Who is told what
+// # What is answered
 //
-// Of a client's headers the engine gets those of tracing and of the Gateway API
-// Inference Extension ([Propagate] and Options.Forward), and never credentials or
-// what belongs to one hop. Cache salts come from the verified tenant alone.
+// An answer is read in whatever form engines and the proxies before them send
+// it; the table in quirks_test.go names the public reports that the forms are
+// known from. Events are not decoded: text, finish reason and usage are found
+// where they stand, and other members of a delta (tool calls, reasoning) pass as
+// they are. An answer counts as complete when every choice has a finish reason,
+// whatever follows; an end mark alone does not.
+//
+// # What goes wrong
+//
+// Errors are a haiku.Error with a status for the client, around one of the
+// kinds that errors.Is finds ([ErrConnect], [ErrFirstToken], [ErrIdle],
+// [ErrIncomplete], [ErrMalformed], [ErrCredentials]) or a [StatusError] with
+// what the engine said. They never match the errors of a context unless the
+// request's own has ended: a breaker can tell a slow engine from a client that
+// left. Until content has been passed on a request may be sent again, within
+// [Retry]; after it never. A request that ends closes its connection, which is
+// how an engine learns of it at once.
 //
 // # Passing through
 //
-// [Engine.Passthrough] is a handler for routes whose answers need no change: it
-// forwards events as they are, after a look that finds the end, errors and usage.
+// [Engine.Passthrough] is a handler for where nothing has to be known of an
+// answer but that it is one: no Model, no encoding, the engine's own bytes. It
+// costs what a reverse proxy costs, and keeps what one does not: whole events
+// only, errors in one form, deadlines, keepalives, retries, usage.
 package upstream
