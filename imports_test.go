@@ -33,6 +33,8 @@ const (
 	wTinyLFU    = "github.com/maypok86/otter/v2"
 	client      = "github.com/openai/openai-go/v3"
 	redisClient = "github.com/redis/go-redis/v9"
+	gobreaker   = "github.com/sony/gobreaker/v2"
+	failsafe    = "github.com/failsafe-go/failsafe-go"
 	etcdAPI     = "go.etcd.io/etcd/api/v3"
 	etcdClient  = "go.etcd.io/etcd/client/v3"
 	etcdLogger  = "go.uber.org/zap"
@@ -89,7 +91,7 @@ var arrows = map[string]edges{
 
 	"examples": {code: public},
 	// The benchmarks make models of a given shape and name the kernels in use.
-	"bench": {code: append([]string{client, tinyLFU, "internal/gguf", "internal/likeness", "internal/lora", "internal/model", "internal/schedule", "internal/simd", "internal/vectors"}, public...)},
+	"bench": {code: append([]string{client, tinyLFU, gobreaker, failsafe, "internal/gguf", "internal/likeness", "internal/lora", "internal/model", "internal/schedule", "internal/simd", "internal/vectors"}, public...)},
 }
 
 var testTools = []string{"github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid"}

@@ -5,7 +5,7 @@
 //
 //	go run ./bench                # all tables
 //	go run ./bench -run token     # one of: token, streams, cpu, load, long, adapters, tokenizer, window, busy, chunked, overload,
-//	                              # prefix, decision, cache, threshold, jitter, gates, proxy, paced, http
+//	                              # prefix, decision, cache, threshold, jitter, gates, breaker, proxy, paced, http
 //
 // Tables that need a second process start this program again as a client, so
 // that the client's work is not counted as the server's.
@@ -43,6 +43,7 @@ var tables = []struct {
 	{"threshold", "Collisions and true hits by the threshold of similarity", thresholdTable},
 	{"jitter", "Hit rates under jitter of the entries' lives", jitterTable},
 	{"gates", "Wrong and true hits of similarity alone, with gates and with an error budget", gatesTable},
+	{"breaker", "What a breaker costs a call", breakerTable},
 	{"proxy", "One token of another server's stream passed on (the proxy's CPU per token, HTTP/1.1 over loopback)", proxyTable},
 	{"paced", "The same with one token at a time", pacedTable},
 	{"http", "Tokens per second through the HTTP stream as a share of those inside the engine", httpTable},

@@ -174,6 +174,7 @@ func (c *Chain) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.
 	if t := req.Objective.TTFT; t > 0 {
 		r.budget = min(r.budget, max(t/2, 1))
 	}
+	r.open, r.begun = r.space[0][:0], r.space[1][:0]
 	defer r.leave()
 	for !r.isDecided() { // a model that ends its goroutine leaves it to the next round
 		r.goOn()

@@ -139,6 +139,7 @@ func TestAfterTheFirstTextNothingBeginsAnew(t *testing.T) {
 		"no room":        {[]step{says("two "), says("tokens"), errs(haiku.ErrOverloaded)}, "overloaded"},
 		"a panic":        {[]step{says("two "), says("tokens"), also(func() { panic("x") })}, "internal_error"},
 		"it ends itself": {[]step{says("two "), says("tokens"), also(runtime.Goexit)}, "internal_error"},
+		"half of a call": {[]step{calls(`"{\"ci`), says("two "), says("tokens"), errs(errBroken)}, "internal_error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -153,6 +154,7 @@ func TestAfterTheFirstTextNothingBeginsAnew(t *testing.T) {
 					text += ch.Choices[0].Delta.Content
 				}
 				require.Equal(t, "two tokens", text)
+				require.Equal(t, strings.HasPrefix(name, "half"), strings.Contains(w.Body(), "tool_calls"))
 				require.Equal(t, tt.code, all[len(all)-1].Error.Code)
 				runs, _ := small.count()
 				require.Zero(t, runs)

@@ -293,3 +293,51 @@ func TestHedgesAreFewWhenTheFirstIsWell(t *testing.T) {
 		require.EqualValues(t, 100, c.Stats()[0].OK, fmt.Sprintf("%+v", c.Stats()))
 	})
 }
+
+// TestTimersRestWhenNothingIsLeftToTry is about times that have passed when there
+// is nothing to do about them: a timer that came back at once would keep this test,
+// and a processor, from ever ending.
+func TestTimersRestWhenNothingIsLeftToTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // the client has left, and the model does not listen
+		c := newChain(t, Options{}, does("large", hears(time.Minute), ends()), small())
+		ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+		defer cancel()
+		a, _, _ := timed(ctx, c, &haiku.Request{})
+		require.ErrorIs(t, a.err, context.DeadlineExceeded)
+		runs, _ := c.members[1].model.(*script).count()
+		require.Zero(t, runs)
+	})
+	synctest.Test(t, func(t *testing.T) { // a model that is judged after another has begun to answer
+		c := newChain(t, Options{HedgeAfter: 20 * ms}, does("a", errs(errBroken)), does("b", hangs()), does("c", takes(10*ms), says("x"), takes(time.Second), ends()))
+		c.members[1].stats.overtaken.Store(judgedEach - 1)
+		a, first, _ := timed(haiku.WithLogger(t.Context(), discard), c, &haiku.Request{})
+		require.NoError(t, a.err)
+		require.Equal(t, 30*ms, first)
+		require.EqualValues(t, 1, c.Stats()[1].Failed)
+	})
+}
+
+// rude is a model that panics where nobody expects it.
+type rude struct{ *script }
+
+func (rude) TakesExtensions(*haiku.Request) error { panic("rude") }
+
+func TestWhatPanicsBesideGenerateIsAFailureToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChain(t, Options{HedgeAfter: 10 * ms}, does("large", takes(50*ms), says("x"), ends()), rude{small()}, small())
+		a, first, _ := timed(t.Context(), c, &haiku.Request{})
+		require.NoError(t, a.err)
+		require.Equal(t, 10*ms, first-first%ms, "by the third")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := newChain(t, Options{
+			Breaker: BreakerOptions{OpenFor: time.Second, Policies: []Policy{Consecutive{Failures: 1}}},
+			Observe: func(context.Context, string) (context.Context, func(Attempt)) { panic("rude") },
+		}, does("large", ends()))
+		for range 3 {
+			var p *haiku.PanicError
+			require.ErrorAs(t, ask(t.Context(), c, &haiku.Request{}).err, &p)
+			require.Equal(t, Closed, c.Breaker(0).Status().State)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type run struct {
 	picking  int        // attempts that are being prepared
 	open     []*attempt // that may still answer
 	begun    []*attempt
+	space    [2][2]*attempt // for both, of the usual size
 	winner   *attempt
 	closed   bool // nothing more is begun
 	running  int  // attempts whose model has not returned
@@ -104,15 +106,24 @@ func (r *run) more() bool {
 	return !r.closed && r.winner == nil && r.ctx.Err() == nil && r.next < len(r.chain.members)
 }
 
-// prepare makes an attempt at the model of a place, or says why there is none.
-func (r *run) prepare(place int) (*attempt, failure) {
+// prepare makes an attempt at the model of a place, or says why there is none. It
+// may run on a timer's goroutine, where nobody else would recover what models and
+// observers do.
+func (r *run) prepare(place int) (a *attempt, f failure) {
 	m := r.chain.members[place]
+	var call Call
+	defer func() {
+		if v := recover(); v != nil {
+			call.Done(Outcome{})
+			a, f = nil, failure{place: place, err: &haiku.PanicError{Value: v, Stack: debug.Stack()}}
+		}
+	}()
 	if err := r.chain.lacks(place, r.req); err != nil {
 		m.stats.lacking.Add(1)
 		return nil, failure{place: place, err: err, lacks: true}
 	}
-	call, ok := m.breaker.Allow()
-	if !ok {
+	var ok bool
+	if call, ok = m.breaker.Allow(); !ok {
 		m.stats.refused.Add(1)
 		e := haiku.ErrOverloaded.With("", "the model is left alone after failures, try again later")
 		e.RetryAfter = call.RetryAfter()

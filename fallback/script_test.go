@@ -33,6 +33,15 @@ func says(text string) step {
 	}
 }
 
+// calls begins a tool call, with a part of its arguments.
+func calls(arguments string) step {
+	return func(ctx context.Context, w *haiku.StreamWriter, u *haiku.Usage) (bool, error) {
+		u.CompletionTokens++
+		_, err := w.Push(ctx, haiku.Piece{ID: haiku.NoToken, Delta: []byte(`"tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":` + arguments + `"}}]`)})
+		return false, err
+	}
+}
+
 func takes(d time.Duration) step {
 	return func(ctx context.Context, _ *haiku.StreamWriter, _ *haiku.Usage) (bool, error) {
 		timer := time.NewTimer(d)
