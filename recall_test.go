@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +98,11 @@ func TestARecalledAnswerReadsLikeAGeneratedOne(t *testing.T) {
 			made := respond(context.Background(), wrapped{m}, req, form)
 			require.Equal(t, made.Code, recalled.Code)
 			require.Equal(t, made.Body.String(), recalled.Body.String())
+			if length := recalled.Header().Get("Content-Length"); length != "" { // of what is whole before it leaves
+				require.Equal(t, strconv.Itoa(recalled.Body.Len()), length)
+			}
+			made.Header().Del("Content-Length")
+			recalled.Header().Del("Content-Length")
 			require.Equal(t, made.Header(), recalled.Header())
 			require.Equal(t, "known", recalled.Header().Get("x-answer"))
 		}
@@ -273,5 +279,29 @@ func TestAClientThatStopsReadingARecalledAnswerIsCut(t *testing.T) {
 		if dead.ProtoMajor == 1 {
 			require.ErrorIs(t, cut.err, haiku.ErrSlowReader)
 		}
+	})
+}
+
+// What leaves in one flush tells its length; what is longer, or ends badly, is
+// a stream of chunks like any other.
+func TestARecalledAnswerTellsItsLengthIfItIsShort(t *testing.T) {
+	var m knowing
+	srv := func() *http.Server { return &http.Server{Handler: plain(&m, haiku.StreamOptions{})} }
+	inBubble(t, srv, func(t *testing.T, s *site) {
+		for _, tt := range []struct {
+			tokens []haiku.Token
+			length int64
+		}{
+			{said("a"), int64(len("data: \"a\"\n\ndata: [DONE]\n\n"))},
+			{said(slices.Repeat([]string{strings.Repeat("x", 100)}, 500)...), -1},
+			{said("a")[:1], -1},
+		} {
+			m.tokens = tt.tokens
+			resp, err := s.Get(s.url)
+			require.NoError(t, err)
+			require.Equal(t, tt.length, resp.ContentLength)
+			require.Contains(t, body(t, resp, nil), "data: ")
+		}
+		require.EqualValues(t, 1, s.dials.Load(), "all on one connection")
 	})
 }

@@ -28,6 +28,9 @@ const (
 // asks for, and returns when the last byte has been written and nothing of the
 // generation is left running.
 //
+// An answer that a [Recaller] had at hand, and that fits into one flush, tells
+// its length.
+//
 // An error before the first token is a response with the error's status, and
 // after it an event. The returned error is for the handler's own use, such as
 // counting: the client has been told what there is to tell.
@@ -190,6 +193,9 @@ func (a *answer) end(events bool, err error) error {
 		}
 	}
 	a.out.Buf = a.enc.End(a.out.Buf, a.s.usage, e)
+	if a.s.ring == nil && err == nil {
+		a.out.Whole()
+	}
 	var failed error
 	if events {
 		failed = a.flush()

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/cache"
 	"github.com/intelliparadigm/haiku/cpu"
 	"github.com/intelliparadigm/haiku/haikutest"
 	"github.com/intelliparadigm/haiku/infer"
@@ -83,6 +84,38 @@ func TestTheOfficialGoClientChats(t *testing.T) {
 	require.Greater(t, chunks, 10, "token by token")
 	require.Equal(t, whole.Choices[0].Message.Content, acc.Choices[0].Message.Content, "streamed and whole are the same")
 	require.Equal(t, whole.Usage.TotalTokens, acc.Usage.TotalTokens)
+}
+
+// What comes out of a cache, with its length told, is a stream to the client.
+func TestTheOfficialGoClientReadsAnswersThatWereKept(t *testing.T) {
+	tiers, err := cache.New(cache.Options{})
+	require.NoError(t, err)
+	defer tiers.Close()
+	var models infer.Registry
+	models.Add("haiku-tiny", haikutest.NewModel(t, "an ", "old ", "silent ", "pond"))
+	model := cache.Through(&models, tiers, cache.Policy{})
+	defer model.Close()
+	server := httptest.NewServer(openai.Handler(model))
+	defer server.Close()
+	c := client(t, server.URL+"/v1/")
+	var texts [2]string
+	for i, want := range []string{"miss", "hit"} {
+		var resp *http.Response
+		params := autumn()
+		params.StreamOptions = official.ChatCompletionStreamOptionsParam{IncludeUsage: official.Bool(true)}
+		stream := c.Chat.Completions.NewStreaming(t.Context(), params, option.WithResponseInto(&resp))
+		var acc official.ChatCompletionAccumulator
+		for stream.Next() {
+			require.True(t, acc.AddChunk(stream.Current()))
+		}
+		require.NoError(t, stream.Err())
+		require.Equal(t, want, resp.Header.Get("X-Haiku-Cache"))
+		require.Equal(t, want == "hit", resp.ContentLength > 0)
+		require.Positive(t, acc.Usage.PromptTokens)
+		texts[i] = acc.Choices[0].Message.Content
+	}
+	require.NotEmpty(t, texts[0])
+	require.Equal(t, texts[0], texts[1])
 }
 
 func TestTheOfficialGoClientUsesEveryParameter(t *testing.T) {

@@ -56,12 +56,13 @@ type Writer struct {
 	armed       atomic.Bool   // the write deadline is at least three quarters of timeout away
 	armedAt     time.Time     // when the write deadline was set; zero: it is not
 	aging       *time.Timer   // clears armed; from the second flush on
-	values      [3]string     // of the headers set here
+	values      [4]string     // of the headers set here
 	err         error         // the first failure; later flushes return it
 
 	claimed     bool // the server's deadlines are lifted
 	opened      bool // the headers are written
 	unsent      bool // the headers are written and not flushed
+	whole       bool // Buf is all there will be
 	noDeadlines bool // deadlines are not supported here
 	multiplexed bool // HTTP/2: a deadline that passes resets even an idle stream
 }
@@ -142,13 +143,22 @@ func (w *Writer) Open(status int) error {
 	}
 	w.Claim()
 	h := w.header()
-	h.Del("Content-Length")
+	if w.whole {
+		w.set(h, 3, "Content-Length", strconv.Itoa(len(w.Buf)))
+	} else {
+		h.Del("Content-Length")
+	}
 	w.set(h, 1, "Cache-Control", "no-cache")
 	w.set(h, 2, "X-Accel-Buffering", "no") // nginx and its kin pass events on at once
 	w.opened, w.unsent = true, true
 	w.rw.WriteHeader(status)
 	return nil
 }
+
+// Whole says that Buf is the whole stream. If the headers are not written yet
+// they tell its length, and it leaves without the frames of chunks, in fewer
+// packets. Nothing may be added to Buf before the next Flush, nor after it.
+func (w *Writer) Whole() { w.whole = true }
 
 // Opened reports whether the headers are written: the status can no longer
 // change.

@@ -311,3 +311,23 @@ func BenchmarkFlush(b *testing.B) {
 		f.body = f.body[:0]
 	}
 }
+
+func TestAWholeStreamTellsItsLength(t *testing.T) {
+	f := newFake()
+	w := NewWriter(f, request(), Options{})
+	w.Buf = append(w.Buf, "data: x\n\n"...)
+	w.Whole()
+	require.NoError(t, w.Open(200))
+	require.NoError(t, w.Flush())
+	require.Equal(t, "9", f.header.Get("Content-Length"))
+	require.Equal(t, "text/event-stream", f.header.Get("Content-Type"))
+	require.Equal(t, "data: x\n\n", string(f.body))
+
+	f = newFake() // too late to tell
+	w = NewWriter(f, request(), Options{})
+	require.NoError(t, w.Open(200))
+	w.Buf = append(w.Buf, "data: x\n\n"...)
+	w.Whole()
+	require.NoError(t, w.Flush())
+	require.Empty(t, f.header.Get("Content-Length"))
+}
