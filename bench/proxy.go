@@ -42,7 +42,7 @@ func proxyTable(s settings) error {
 
 // pacedTable does so with a token at a time, as models make them.
 func pacedTable(s settings) error {
-	return proxyRounds(s, proxyLoad{how: "one each 4 ms and stream", clients: 64, requests: 512, pace: 4 * time.Millisecond})
+	return proxyRounds(s, proxyLoad{how: "one each 4 ms and stream", clients: 64, requests: 384, pace: 4 * time.Millisecond})
 }
 
 // proxyRounds measures in rounds that visit every way. The engine and the

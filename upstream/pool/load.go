@@ -24,9 +24,15 @@ type Load struct {
 }
 
 // Told is the load that an engine of package upstream told with an answer, for
-// [Gauge.Report].
+// [Gauge.Report]. A figure that it did not tell is 0.
 func Told(l upstream.Load) Load {
-	return Load{Queued: int(l.Queued), Running: int(l.Running), KV: l.KVUse}
+	told := func(f float64) float64 {
+		if !(f > 0) { // NaN is not told
+			return 0
+		}
+		return min(f, 1<<30)
+	}
+	return Load{Queued: int(told(l.Queued)), Running: int(told(l.Running)), KV: min(told(l.KVUse), 1)}
 }
 
 // Adapter says where a low-rank adapter is in a server.

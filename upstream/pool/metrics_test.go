@@ -1,12 +1,15 @@
 package pool
 
 import (
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 func TestMetricsOfKnownServers(t *testing.T) {
@@ -81,4 +84,11 @@ func FuzzMetrics(f *testing.F) {
 			t.Fatalf("%+v", load)
 		}
 	})
+}
+
+func TestWhatAnEngineDoesNotTellIsNothing(t *testing.T) {
+	nan := math.NaN()
+	require.Equal(t, Load{}, Told(upstream.Load{Queued: nan, Running: nan, KVUse: nan}))
+	require.Equal(t, Load{Queued: 3, Running: 1 << 30, KV: 1}, Told(upstream.Load{Queued: 3, Running: math.Inf(1), KVUse: 7}))
+	require.Equal(t, Load{KV: 0.5}, Told(upstream.Load{Queued: -1, Running: nan, KVUse: 0.5}))
 }
