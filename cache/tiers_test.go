@@ -56,6 +56,8 @@ type history struct {
 	versions     atomic.Int64
 	begun, ended atomic.Int64 // calls of Invalidate
 	marked       sync.Map     // version → begun just after its Mark
+	shown        sync.Map     // versions that a read has returned
+	dropped      sync.Map     // versions that a tier did not take
 }
 
 // read looks into one tier. What it finds is no older than what any read found
@@ -71,6 +73,7 @@ func (h *history) read(t *testing.T, tier string, look func() hit) {
 	require.GreaterOrEqual(t, r.epoch, seen, "the %s tier shows what another tier knew to be replaced", tier)
 	marked, ok := h.marked.Load(found.Model)
 	require.True(t, ok)
+	h.shown.Store(found.Model, tier)
 	require.GreaterOrEqual(t, marked, ended, "the %s tier shows what was invalidated", tier)
 	for old := h.seen.Load(); old < r.epoch && !h.seen.CompareAndSwap(old, r.epoch); old = h.seen.Load() {
 	}
@@ -143,6 +146,8 @@ func TestTheTiersAgree(t *testing.T) {
 						}
 						if ts.SetAll(t.Context(), write) == nil {
 							look(i, random.IntN(3))
+						} else {
+							h.dropped.Store(write.Answer.Model, true)
 						}
 					}
 				})
@@ -158,6 +163,13 @@ func TestTheTiersAgree(t *testing.T) {
 			writers.Wait()
 			over.Store(true)
 			readers.Wait()
+			for i := range histories {
+				histories[i].dropped.Range(func(version, _ any) bool {
+					tier, shown := histories[i].shown.Load(version)
+					require.False(t, shown, "the %v tier has shown a write that another did not take", tier)
+					return true
+				})
+			}
 			for i, name := range names {
 				a, okA := ts.Get(keyOf(name))
 				r, okR := ts.Route(t.Context(), keyOf("route "+name))
