@@ -236,7 +236,7 @@ func saysNothing(value []byte) bool {
 
 // isPlain reports whether a value is a string of one line without escapes.
 func isPlain(value []byte) bool {
-	return value[0] == '"' && bytes.IndexByte(value, '\\') < 0 && !bytes.ContainsFunc(value, func(r rune) bool { return r < ' ' })
+	return len(value) > 0 && value[0] == '"' && bytes.IndexByte(value, '\\') < 0 && !bytes.ContainsFunc(value, func(r rune) bool { return r < ' ' })
 }
 
 // sound reports whether the members are what a stream takes: JSON, each name

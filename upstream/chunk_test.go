@@ -92,6 +92,18 @@ func TestWhatIsNoChunkIsRefused(t *testing.T) {
 	}
 }
 
+func TestAChunkThatIsCutAnywhereIsRefused(t *testing.T) {
+	whole := `{"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":[{"text":"a\n"}],"x":{"y":[1,"z"]}},"logprobs":{"content":[]},"finish_reason":"stop","usage":{"prompt_tokens":1,"prompt_tokens_details":{"cached_tokens":1}}}],"timings":{"prompt_n":-1},"error":null}`
+	for n := range len(whole) {
+		var p parser
+		_, ok := p.parse([]byte(whole[:n]))
+		require.False(t, ok, whole[:n])
+	}
+	var p parser
+	_, ok := p.parse([]byte(whole))
+	require.True(t, ok)
+}
+
 func TestBytesOfHalfACharacterStay(t *testing.T) {
 	var p parser
 	_, ok := p.parse([]byte("{\"choices\":[{\"delta\":{\"content\":\"\xF0\x9F\"}}]}"))
