@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -258,4 +259,22 @@ func TestABranchThatBreaksARuleEndsAlone(t *testing.T) {
 			require.Equal(t, "a", after.text(0))
 		})
 	}
+}
+
+// TestAnothersEndIsNotABranchesOwn has a model return without a word when another
+// has given the whole answer.
+func TestAnothersEndIsNotABranchesOwn(t *testing.T) {
+	m := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
+		silent, speaks := w.Branch(func() bool { return false }), w.Branch(func() bool { return true })
+		var all sync.WaitGroup
+		all.Go(func() {
+			require.ErrorContains(t, silent.Generate(ctx, failing(nil), req), "finish reason")
+			require.False(t, silent.Complete())
+		})
+		require.NoError(t, speaks.Generate(ctx, pieces("a"), req))
+		all.Wait()
+		require.ErrorContains(t, w.Branch(func() bool { return false }).Generate(ctx, failing(nil), req), "finish reason")
+		return nil
+	})
+	require.NoError(t, read(haiku.NewStream(t.Context(), m, &haiku.Request{})).err)
 }

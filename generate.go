@@ -59,10 +59,12 @@ func (w *StreamWriter) End(err error) {
 
 // incomplete is the error of an answer that lacks the end of a choice.
 func (w *StreamWriter) incomplete() error {
-	for i := range w.choices {
-		if !w.choices[i].finished {
-			return errors.New("haiku: the model returned before every choice had a finish reason")
-		}
+	missing := w.branch != nil && !w.branch.grown // then the choices are another's
+	for i := 0; i < len(w.choices) && !missing; i++ {
+		missing = !w.choices[i].finished
+	}
+	if missing {
+		return errors.New("haiku: the model returned before every choice had a finish reason")
 	}
 	return nil
 }
