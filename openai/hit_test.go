@@ -88,8 +88,8 @@ func TestAnExactHitAllocatesLittle(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	few, fewBytes := hitCosts(t, 64)
-	require.LessOrEqual(t, few, 34.0)
-	require.LessOrEqual(t, fewBytes, 6e3)
+	require.LessOrEqual(t, few, 28.0)
+	require.LessOrEqual(t, fewBytes, 5e3)
 	many, _ := hitCosts(t, 6400)
 	require.LessOrEqual(t, many-few, 10.0, "and nothing for each token")
 }
