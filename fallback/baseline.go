@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -24,7 +25,7 @@ type Baseline struct {
 
 // Judge returns a judge with nothing learned.
 func (p Baseline) Judge(Limits) Judge {
-	return &baselineJudge{Baseline: Baseline{Factor: or(p.Factor, 4), Learn: or(p.Learn, 50), Floor: or(p.Floor, 20*time.Millisecond)}}
+	return &baselineJudge{Baseline: Baseline{Factor: cmp.Or(p.Factor, 4), Learn: cmp.Or(p.Learn, 50), Floor: cmp.Or(p.Floor, 20*time.Millisecond)}}
 }
 
 type baselineJudge struct {

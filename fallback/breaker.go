@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -166,13 +167,13 @@ func (c *Call) Done(o Outcome) Outcome {
 // judge holds an outcome against the limits.
 func (c *Call) judge(now time.Duration, o *Outcome) {
 	limits := &c.b.opts.Limits
-	o.FirstToken = or(o.FirstToken, c.first)
+	o.FirstToken = cmp.Or(o.FirstToken, c.first)
 	over := o.FirstToken > limits.FirstToken
 	switch {
 	case o.Class == Neutral && !c.late:
 		return
 	case o.Class == Neutral:
-		o.Class, o.FirstToken = Slow, or(o.FirstToken, now-c.start)
+		o.Class, o.FirstToken = Slow, cmp.Or(o.FirstToken, now-c.start)
 	case o.Class == OK && (over || o.Gap > limits.Gap):
 		o.Class = Slow
 	}

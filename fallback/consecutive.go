@@ -1,5 +1,7 @@
 package fallback
 
+import "cmp"
+
 // Consecutive opens when attempts fail one after the other, however far apart:
 // the failures of a model that few ask are never many in a window. What was
 // rejected or neutral stands between two failures without parting them.
@@ -9,7 +11,7 @@ type Consecutive struct {
 }
 
 // Judge returns a judge that counts.
-func (p Consecutive) Judge(Limits) Judge { return &consecutiveJudge{limit: or(p.Failures, 5)} }
+func (p Consecutive) Judge(Limits) Judge { return &consecutiveJudge{limit: cmp.Or(p.Failures, 5)} }
 
 type consecutiveJudge struct{ limit, failed int }
 

@@ -1,6 +1,9 @@
 package fallback
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // ErrorRate opens when too many attempts fail, or nearly all are rejected. A
 // model that rejects some of its requests protects the rest, and taking the rest
@@ -16,7 +19,7 @@ type ErrorRate struct {
 
 // Judge returns a judge of the window's counts.
 func (p ErrorRate) Judge(Limits) Judge {
-	return errorRateJudge{ErrorRate{Share: or(p.Share, 0.5), Rejected: or(p.Rejected, 0.9), Least: or(p.Least, 10)}}
+	return errorRateJudge{ErrorRate{Share: cmp.Or(p.Share, 0.5), Rejected: cmp.Or(p.Rejected, 0.9), Least: cmp.Or(p.Least, 10)}}
 }
 
 type errorRateJudge struct{ ErrorRate }

@@ -1,6 +1,9 @@
 package fallback
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Latency opens when a first token is over the limit while the model's health is
 // below a score. A model that is late once in a while is not sick, and neither is
@@ -13,7 +16,7 @@ type Latency struct {
 
 // Judge returns a judge of health.
 func (p Latency) Judge(l Limits) Judge {
-	return &latencyJudge{limits: l, least: or(p.Health, 95)}
+	return &latencyJudge{limits: l, least: cmp.Or(p.Health, 95)}
 }
 
 type latencyJudge struct {

@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math"
@@ -77,12 +78,12 @@ func (o BreakerOptions) filled() (BreakerOptions, error) {
 		if *d.value < 0 {
 			return o, fmt.Errorf("fallback: BreakerOptions.%s is negative: %v", d.name, *d.value)
 		}
-		*d.value = or(*d.value, d.def)
+		*d.value = cmp.Or(*d.value, d.def)
 	}
 	if o.RampAnswers < 0 {
 		return o, fmt.Errorf("fallback: BreakerOptions.RampAnswers is negative: %d", o.RampAnswers)
 	}
-	o.RampAnswers = or(o.RampAnswers, 5)
+	o.RampAnswers = cmp.Or(o.RampAnswers, 5)
 	o.Limits.FirstToken = limit(o.Limits.FirstToken, 120*time.Millisecond)
 	o.Limits.Gap = limit(o.Limits.Gap, 200*time.Millisecond)
 	if o.Ramp == nil {
@@ -108,7 +109,7 @@ func limit(d, def time.Duration) time.Duration {
 	if d < 0 {
 		return math.MaxInt64
 	}
-	return or(d, def)
+	return cmp.Or(d, def)
 }
 
 // wait is how long a failure that asked for retryAfter makes a model be left

@@ -55,12 +55,3 @@ type Sample struct {
 func DefaultPolicies() []Policy {
 	return []Policy{Latency{}, SlowRate{}, ErrorRate{}, Baseline{}, Consecutive{}}
 }
-
-// or is v, or what stands for zero.
-func or[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
-}

@@ -1,6 +1,9 @@
 package fallback
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // SlowRate opens when too many of the answers that came were slow, by their first
 // token or by the gaps between tokens.
@@ -13,7 +16,7 @@ type SlowRate struct {
 
 // Judge returns a judge of the window's counts.
 func (p SlowRate) Judge(Limits) Judge {
-	return slowRateJudge{SlowRate{Share: or(p.Share, 0.5), Least: or(p.Least, 20)}}
+	return slowRateJudge{SlowRate{Share: cmp.Or(p.Share, 0.5), Least: cmp.Or(p.Least, 20)}}
 }
 
 type slowRateJudge struct{ SlowRate }

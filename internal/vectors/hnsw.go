@@ -1,6 +1,7 @@
 package vectors
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -111,7 +112,7 @@ func NewHNSW(dim int, opts Options) (*HNSW, error) {
 	if err := checkSize(dim, opts.Capacity); err != nil {
 		return nil, err
 	}
-	opts.M, opts.EfConstruction, opts.Ef = orDefault(opts.M, 16), orDefault(opts.EfConstruction, 200), orDefault(opts.Ef, 200)
+	opts.M, opts.EfConstruction, opts.Ef = cmp.Or(opts.M, 16), cmp.Or(opts.EfConstruction, 200), cmp.Or(opts.Ef, 200)
 	if opts.M < 4 || opts.EfConstruction < 1 || opts.Ef < 1 {
 		return nil, fmt.Errorf("%w: M %d, EfConstruction %d, Ef %d", ErrOptions, opts.M, opts.EfConstruction, opts.Ef)
 	}
@@ -119,13 +120,6 @@ func NewHNSW(dim int, opts Options) (*HNSW, error) {
 		opts: opts, level: simd.Best(), levels: rand.New(rand.NewPCG(opts.Seed, 0)),
 		rows: rows{dim: dim}, slot: map[uint64]uint32{}, top: -1,
 	}, nil
-}
-
-func orDefault(v, otherwise int) int {
-	if v == 0 {
-		return otherwise
-	}
-	return v
 }
 
 // maxLinks is how many links a node may have on a level.

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -55,23 +56,15 @@ type Options struct {
 }
 
 func (o Options) filled() Options {
-	o.AffinityBytes = orDefault(o.AffinityBytes, 1024)
-	o.Attempts = max(orDefault(o.Attempts, 3), 1)
-	o.SlowStart = orDefault(o.SlowStart, 10*time.Second)
-	o.Poll = max(orDefault(o.Poll, 100*time.Millisecond), time.Millisecond)
-	o.Stale = orDefault(o.Stale, 500*time.Millisecond)
-	o.Probe = max(orDefault(o.Probe, 2*time.Second), time.Millisecond)
-	o.Failures = max(orDefault(o.Failures, 2), 1)
+	o.AffinityBytes = cmp.Or(o.AffinityBytes, 1024)
+	o.Attempts = max(cmp.Or(o.Attempts, 3), 1)
+	o.SlowStart = cmp.Or(o.SlowStart, 10*time.Second)
+	o.Poll = max(cmp.Or(o.Poll, 100*time.Millisecond), time.Millisecond)
+	o.Stale = cmp.Or(o.Stale, 500*time.Millisecond)
+	o.Probe = max(cmp.Or(o.Probe, 2*time.Second), time.Millisecond)
+	o.Failures = max(cmp.Or(o.Failures, 2), 1)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	return o
-}
-
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }
