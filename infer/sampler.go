@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/internal/splitmix"
 )
 
 // errBadLogits reports logits that no distribution can be made of.
@@ -153,18 +154,9 @@ func (s *sampler) candidates(dst []candidate, logits []float32, best float32) []
 // uniform is a counter-based random number in [0,1): a hash of where it is
 // used, so that it does not matter what else was drawn in between.
 func uniform(seed uint64, choice, position int) float64 {
-	x := mix(seed ^ mix(uint64(choice)+1))
-	x = mix(x + uint64(position))
+	x := splitmix.Mix(seed ^ splitmix.Mix(uint64(choice)+1))
+	x = splitmix.Mix(x + uint64(position))
 	return float64(x>>11) / (1 << 53)
-}
-
-// mix is the finaliser of SplitMix64 (Steele, Lea, Flood 2014) after one step
-// of its Weyl sequence.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }
 
 // logprob fills tmp with the log-probability of id, which next has just chosen

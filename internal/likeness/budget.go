@@ -3,6 +3,8 @@ package likeness
 import (
 	"math"
 	"sync"
+
+	"github.com/intelliparadigm/haiku/internal/splitmix"
 )
 
 // BudgetOptions describe a [Budget].
@@ -89,7 +91,7 @@ func (b *Budget) Decide(e *Entry, key uint64, similarity float64) Decision {
 	at := levelOf(similarity)
 	e.mu.Lock()
 	e.draws++
-	draw := mix(mix(b.options.Seed^mix(key)) + e.draws)
+	draw := splitmix.Mix(splitmix.Mix(b.options.Seed^splitmix.Mix(key)) + e.draws)
 	risk, alone := e.riskAt(at), e.seen.wrongNear(at)
 	e.mu.Unlock()
 	if !alone {

@@ -3,6 +3,8 @@ package likeness
 import (
 	"slices"
 	"strconv"
+
+	"github.com/intelliparadigm/haiku/internal/splitmix"
 )
 
 // Reason names the gate that refuses a pair, in the order in which they are
@@ -156,15 +158,7 @@ func sequence(hashes []uint32) uint64 {
 	}
 	h := uint64(14695981039346656037)
 	for _, v := range hashes {
-		h = mix(h ^ uint64(v))
+		h = splitmix.Mix(h ^ uint64(v))
 	}
 	return h | 1
-}
-
-// mix is the finaliser of SplitMix64 (Steele, Lea and Flood 2014).
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }

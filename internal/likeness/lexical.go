@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/intelliparadigm/haiku/internal/splitmix"
 )
 
 // Dimensions is the length of the vectors of [Lexical].
@@ -27,7 +29,7 @@ func (Lexical) Embed(text string) []float32 {
 	text = strings.ToLower(strings.ToValidUTF8(text, "\uFFFD"))
 	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) }) {
 		h := fnv(w)
-		grams = append(grams, h, mix(previous)^h)
+		grams = append(grams, h, splitmix.Mix(previous)^h)
 		previous = h
 		grams = letters(grams, w)
 	}
@@ -38,7 +40,7 @@ func (Lexical) Embed(text string) []float32 {
 		for n < len(grams) && grams[n] == grams[0] {
 			n++
 		}
-		h := mix(grams[0])
+		h := splitmix.Mix(grams[0])
 		weight := float32(1 + math.Log(float64(n)))
 		if h>>63 == 1 {
 			weight = -weight

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/intelliparadigm/haiku/internal/splitmix"
 )
 
 // reader collects the features of one text.
@@ -166,7 +168,7 @@ func (r *reader) ordinal(v int64) {
 	if v == 1 {
 		r.sides.add("first", "first")
 	}
-	h := hash("ordinal") ^ uint32(mix(uint64(v)))
+	h := hash("ordinal") ^ uint32(splitmix.Mix(uint64(v)))
 	r.numbers = append(r.numbers, h)
 	r.put(h)
 }

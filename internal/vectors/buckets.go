@@ -1,6 +1,10 @@
 package vectors
 
-import "math"
+import (
+	"math"
+
+	"github.com/intelliparadigm/haiku/internal/splitmix"
+)
 
 // Tables and bits of [Buckets].
 const (
@@ -23,7 +27,7 @@ func Buckets(v []float32) [Tables]uint16 {
 	for i, x := range v {
 		bits := math.Float32bits(x)
 		for word := range len(side) / 48 { // of 64 random bits, 48 are used
-			signs := mix(uint64(i)*8 + uint64(word) + 1)
+			signs := splitmix.Mix(uint64(i)*8 + uint64(word) + 1)
 			for b := range 48 {
 				side[48*word+b] += math.Float32frombits(bits ^ ^uint32(signs>>b)<<31)
 			}
@@ -36,12 +40,4 @@ func Buckets(v []float32) [Tables]uint16 {
 		}
 	}
 	return buckets
-}
-
-// mix is the finaliser of splitmix64 (Steele, Lea, Flood 2014).
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }

@@ -5,6 +5,8 @@ import (
 	"hash/fnv"
 	"math"
 	"slices"
+
+	"github.com/intelliparadigm/haiku/internal/splitmix"
 )
 
 // candidate is what is known of a server when a request is placed.
@@ -122,10 +124,7 @@ func preferAffinity(all []candidate, order []int, affinity uint64, adapter strin
 func score(affinity uint64, c *candidate) float64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(c.name))
-	x := h.Sum64() ^ affinity
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // the finaliser of splitmix64
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return float64(x ^ x>>31)
+	return float64(splitmix.Mix(h.Sum64() ^ affinity))
 }
 
 func boolCompare(a, b bool) int {
