@@ -76,16 +76,22 @@ func cutDelta(aux []byte) (delta, rest []byte, more bool) {
 // checkDelta makes p's Delta one that an encoder may put into a frame, in
 // memory of the stream's, and ends the stream if it is none.
 func (w *StreamWriter) checkDelta(p *Piece) bool {
-	if w.members == nil {
-		w.members = new(memberReader)
-	}
-	delta, err := w.members.clean(p.Delta)
+	delta, err := w.cleanDelta(p.Delta)
 	if err != nil {
 		w.cancel(ErrInternal.Because(err))
 		return false
 	}
 	p.Delta = delta
 	return true
+}
+
+// cleanDelta is [memberReader.clean] with a reader that is made for the first
+// delta.
+func (w *StreamWriter) cleanDelta(delta []byte) ([]byte, error) {
+	if w.members == nil {
+		w.members = new(memberReader)
+	}
+	return w.members.clean(delta)
 }
 
 // memberReader checks deltas in memory that it keeps.

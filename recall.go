@@ -101,10 +101,7 @@ func (w *StreamWriter) recalledDelta(tok *Token) ([]byte, error) {
 	if tok.Delta == "" {
 		return nil, nil
 	}
-	if w.members == nil {
-		w.members = new(memberReader)
-	}
-	return w.members.clean([]byte(tok.Delta))
+	return w.cleanDelta([]byte(tok.Delta))
 }
 
 func (w *StreamWriter) endRecalled(err error) {

@@ -57,7 +57,7 @@ func (t *Tiers) judge(d *doubt, computed *Answer) (same bool) {
 	}
 	t.stats.verified.Add(1)
 	if !same {
-		t.stats.unlike.Add(1)
+		t.stats.wrong.Add(1)
 	}
 	if t.meanings.budget != nil {
 		t.meanings.budget.Observe(d.trust, d.similarity, same)

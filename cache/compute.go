@@ -68,7 +68,7 @@ func (c *Cached) fly(ctx context.Context, f *flight, a *asked) {
 		}
 		f.finish(ended)
 	}()
-	if a.meaning == nil && !a.unlike {
+	if a.unmeant {
 		a.meaning, _ = c.tiers.Meaning(ctx, a.req, a.control.Namespace)
 	}
 	mark := c.tiers.Mark(ctx, a.tags...)
@@ -79,8 +79,7 @@ func (c *Cached) fly(ctx context.Context, f *flight, a *asked) {
 			failed = err
 			break
 		}
-		f.begin(stream.Model())
-		f.add(tok)
+		f.add(stream.Model(), tok)
 	}
 	f.end(stream.Model(), stream.Usage())
 	fit := failed == nil && !a.control.NoStore && c.fit(&f.answer)
@@ -124,7 +123,11 @@ func (c *Cached) keepRoute(ctx context.Context, a *asked) {
 // that is outdated, nor one more, which would take that one's place and its answer
 // with it.
 func (c *Cached) keeps(a *asked) bool {
-	return a.route.fresh != nil && a.route.decided == c.tiers.generation() && !c.tiers.knows(a.route.prompt)
+	if a.route.fresh == nil || a.route.decided != c.tiers.generation() {
+		return false
+	}
+	_, known := c.tiers.known(a.route.prompt)
+	return !known
 }
 
 // tags are what an answer to req depends on.
@@ -209,6 +212,7 @@ func (c *Cached) renew(ctx context.Context, h hit, a *asked) {
 		again.req.Messages[len(again.req.Messages)-1].Content = h.text
 		again.meaning = nil
 	}
+	again.unmeant = again.meaning == nil
 	again.tags = c.tags(again.req)
 	c.mu.Lock()
 	defer c.mu.Unlock()

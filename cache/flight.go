@@ -80,10 +80,11 @@ func (g *flights) leave(key Key, f *flight) {
 	}
 }
 
-// add makes a token known to all riders.
-func (f *flight) add(tok haiku.Token) {
+// add makes a token known to all riders, and who says it.
+func (f *flight) add(model string, tok haiku.Token) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.answer.Model = model
 	f.answer.Tokens = append(f.answer.Tokens, tok)
 	f.tell()
 }
@@ -117,13 +118,6 @@ func (f *flight) after(n int) (tokens []haiku.Token, news <-chan struct{}, done 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.answer.Tokens[n:], f.news, f.done, f.err
-}
-
-// begin notes who answers.
-func (f *flight) begin(model string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.answer.Model = model
 }
 
 // end notes what the answer cost.

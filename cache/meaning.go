@@ -105,11 +105,15 @@ func (t *Tiers) Meaning(ctx context.Context, req *haiku.Request, namespace strin
 		t.stats.unembedded.Add(1)
 		return nil, fmt.Errorf("cache: embed a question: %w", err)
 	}
-	if len(out.Vectors) != 1 || unitOf(out.Vectors[0]) == nil {
+	if len(out.Vectors) != 1 {
 		t.stats.unembedded.Add(1)
-		return nil, fmt.Errorf("cache: an embedder gave %d vectors for one question, or one without a direction", len(out.Vectors))
+		return nil, fmt.Errorf("cache: an embedder gave %d vectors for one question", len(out.Vectors))
 	}
 	v := out.Vectors[0]
+	if _, err := vectors.Unit(v); err != nil {
+		t.stats.unembedded.Add(1)
+		return nil, fmt.Errorf("cache: embed a question: %w", err)
+	}
 	return &Meaning{Partition: partitionOf(req, namespace, out.Model, len(v)), Text: text, Vector: v}, nil
 }
 
@@ -184,8 +188,9 @@ func (s *meanings) gate(text string) func(*meant) bool {
 
 // close reports whether two questions are similar enough for a hit.
 func (s *meanings) close(a, b *Meaning) bool {
-	x, y := unitOf(a.Vector), unitOf(b.Vector)
-	if x == nil || len(x) != len(y) {
+	x, errX := vectors.Unit(a.Vector)
+	y, errY := vectors.Unit(b.Vector)
+	if errX != nil || errY != nil || len(x) != len(y) {
 		return false
 	}
 	var similarity [1]float32

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -42,15 +41,19 @@ func (p *partition) search(query []float32, usable func(*Record) bool) []vectors
 		}
 		return matches
 	}
-	return p.list(unitOf(query), usable)
+	return p.list(query, usable)
 }
 
 // list is search without an index.
 func (p *partition) list(query []float32, usable func(*Record) bool) []vectors.Match {
+	query, err := vectors.Unit(query)
+	if err != nil {
+		return nil
+	}
 	matches := make([]vectors.Match, 0, few)
 	rows := make([][]float32, 0, few)
 	for id, kept := range p.kept {
-		if query != nil && len(query) == len(kept.vector) {
+		if len(query) == len(kept.vector) {
 			matches, rows = append(matches, vectors.Match{ID: id}), append(rows, kept.vector)
 		}
 	}
@@ -71,25 +74,13 @@ func (p *partition) list(query []float32, usable func(*Record) bool) []vectors.M
 	return found
 }
 
-// unitOf returns v at length one, nil if it has no direction.
-func unitOf(v []float32) []float32 {
-	squares := 0.0
-	for _, x := range v {
-		squares += float64(x) * float64(x)
-	}
-	if !(squares > 0) || math.IsInf(squares, 0) {
-		return nil
-	}
-	unit, scale := make([]float32, len(v)), 1/math.Sqrt(squares)
-	for i, x := range v {
-		unit[i] = float32(float64(x) * scale)
-	}
-	return unit
-}
-
 // add enters a staged record, and reports whether it is in.
 func (s *meanings) add(m *Meaning, r *Record) bool {
-	kept := meant{record: r, text: m.Text, vector: unitOf(m.Vector)}
+	vector, err := vectors.Unit(m.Vector)
+	if err != nil {
+		return false
+	}
+	kept := meant{record: r, text: m.Text, vector: vector}
 	if s.Gate == nil {
 		kept.states = likeness.Of(m.Text)
 	}
@@ -98,18 +89,17 @@ func (s *meanings) add(m *Meaning, r *Record) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.partitions[m.Partition]
-	if p == nil {
-		p = &partition{kept: make(map[uint64]meant)}
-		s.partitions[m.Partition] = p
-	}
 	if len(s.order)-s.head >= s.MaxEntries && s.last-s.swept >= uint64(s.MaxEntries/16) {
 		s.sweep()
 	}
 	for len(s.order)-s.head >= s.MaxEntries {
 		s.evict()
 	}
-	s.partitions[m.Partition] = p // if that was the last of it
+	p := s.partitions[m.Partition]
+	if p == nil {
+		p = &partition{kept: make(map[uint64]meant)}
+		s.partitions[m.Partition] = p
+	}
 	s.last++
 	if !s.enter(p, s.last, kept) {
 		s.tidy(m.Partition, p)
@@ -121,9 +111,6 @@ func (s *meanings) add(m *Meaning, r *Record) bool {
 
 // enter puts a question into a partition, and into an index if they are many.
 func (s *meanings) enter(p *partition, id uint64, m meant) bool {
-	if m.vector == nil {
-		return false
-	}
 	if p.index == nil && len(p.kept) >= few {
 		index, err := s.newIndex(len(m.vector))
 		if err != nil {

@@ -8,7 +8,7 @@ type counters struct {
 	writes, dropped, refused, refreshed      atomic.Int64
 	fetched, unshared, gated, unembedded     atomic.Int64
 	evicted, routed, decided                 atomic.Int64
-	verified, unlike                         atomic.Int64
+	verified, wrong                          atomic.Int64
 }
 
 // Stats is what a cache has done since it began.
@@ -47,7 +47,7 @@ func (t *Tiers) Stats() Stats {
 		Writes: c.writes.Load(), Dropped: c.dropped.Load(), Refused: c.refused.Load(), Refreshed: c.refreshed.Load(),
 		Fetched: c.fetched.Load(), Unshared: c.unshared.Load(),
 		Gated: c.gated.Load(), Unembedded: c.unembedded.Load(),
-		Verified: c.verified.Load(), Wrong: c.unlike.Load(), Routed: c.routed.Load(), Decided: c.decided.Load(),
+		Verified: c.verified.Load(), Wrong: c.wrong.Load(), Routed: c.routed.Load(), Decided: c.decided.Load(),
 		Evicted: c.evicted.Load(), Bytes: t.outputs.Bytes(),
 	}
 }

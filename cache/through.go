@@ -108,7 +108,6 @@ func (c *Cached) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku
 		return c.serve(ctx, w, "hit", h, &a)
 	}
 	a.meaning, _ = c.tiers.Meaning(ctx, a.req, control.Namespace) // without one it is a miss, which is counted
-	a.unlike = a.meaning == nil
 	if !control.NoCache {
 		h, doubt := c.tiers.similar(ctx, a.meaning)
 		if h.Answer != nil && young(h.Answer, control) {
@@ -130,7 +129,7 @@ type asked struct {
 	key     Key
 	tags    []string
 	meaning *Meaning
-	unlike  bool   // there is no meaning, it has been asked for
+	unmeant bool   // meaning is to be asked for yet
 	doubt   *doubt // a kept answer that the one to be computed will judge
 }
 

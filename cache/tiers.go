@@ -211,12 +211,6 @@ func (t *Tiers) known(prompt Key) (*Route, bool) {
 	return r.route, true
 }
 
-// knows reports whether a route is in this process's tier.
-func (t *Tiers) knows(prompt Key) bool {
-	_, ok := t.known(prompt)
-	return ok
-}
-
 // maxRoutes bounds the route tier: kinds of prompts are few.
 const maxRoutes = 1 << 16
 

@@ -72,6 +72,12 @@ type Index interface {
 	Len() int
 }
 
+// Unit returns vector scaled to length one. One that has no direction is an error:
+// [ErrZero] or [ErrNotFinite].
+func Unit(vector []float32) ([]float32, error) {
+	return unit(make([]float32, 0, len(vector)), vector, len(vector))
+}
+
 // unit appends vector, scaled to length one, to dst.
 func unit(dst, vector []float32, dim int) ([]float32, error) {
 	if len(vector) != dim {
