@@ -412,3 +412,83 @@ func TestABreakerIsReadyWhenItCannotKnow(t *testing.T) {
 		<-newBreaker(t, BreakerOptions{Name: "x", Counters: m}).Ready()
 	})
 }
+
+func TestWhatWasSeenBeforeAChangeDecidesNothingAfterIt(t *testing.T) {
+	o := BreakerOptions{OpenFor: time.Second, Ramp: []float64{}, Policies: []Policy{ErrorRate{}}}
+	recovers := func(t *testing.T, b *Breaker) {
+		fail(t, b, 10)
+		require.Equal(t, Open, b.Status().State)
+		elapse(2 * time.Second)
+		goodCall(b)
+		require.Equal(t, Closed, b.Status().State)
+		fail(t, b, 1)
+		elapse(time.Second)
+		require.Equal(t, Closed, b.Status().State, "the ten are old news")
+	}
+	synctest.Test(t, func(t *testing.T) { recovers(t, newBreaker(t, o)) })
+	synctest.Test(t, func(t *testing.T) {
+		o := o
+		o.Name, o.Counters = "large", newMemory() // whose window remembers them
+		recovers(t, newBreaker(t, o))
+	})
+}
+
+func TestWhatIsNotCountedByAllYetIsCountedToo(t *testing.T) {
+	b := newBreaker(t, BreakerOptions{Policies: []Policy{ErrorRate{}}})
+	b.delta = Counts{Failed: 5}
+	b.share(&Counts{Failed: 5}, time.Second)
+	require.Equal(t, Open, b.Status().State)
+}
+
+// joinBy adds a replica that reaches the store by a link.
+func (r *replicas) joinBy(t *testing.T, l *link, o BreakerOptions) *Breaker {
+	o.Name, o.Counters, o.Switch, o.Logger = "large", l, l, slog.New(slog.DiscardHandler)
+	b := newBreaker(t, o)
+	<-b.Ready()
+	r.all = append(r.all, b)
+	return b
+}
+
+func TestWhoHasJustSeenTheModelFailInsists(t *testing.T) {
+	for _, what := range []string{"all", "watch"} {
+		share(t, 1, BreakerOptions{}, func(t *testing.T, r *replicas) {
+			l := &link{memory: r.store, watchOnly: what == "watch"}
+			b := r.joinBy(t, l, BreakerOptions{})
+			l.cut(true)
+			r.store.operate("large", Setting{State: HalfOpen, Share: 0.5}) // which b does not know yet
+			fail(t, b, 5)
+			elapse(500 * time.Millisecond)
+			l.cut(false)
+			elapse(10 * time.Second)
+			require.Equal(t, []State{Open, Open}, r.states(), what)
+			require.Equal(t, Open, r.store.now("large").State)
+		})
+	}
+}
+
+func TestTheSettingThatIsKnownIsNoNews(t *testing.T) {
+	share(t, 2, BreakerOptions{OpenFor: 10 * time.Minute}, func(t *testing.T, r *replicas) {
+		r.store.operate("large", Setting{State: Closed})
+		settle()
+		r.store.be(failing)
+		fail(t, r.all[0], 5)
+		elapse(time.Minute)
+		r.store.be(sound) // and says again what it said before
+		elapse(20 * time.Second)
+		require.Equal(t, []State{Open, Open}, r.states())
+	})
+}
+
+func TestAnOperatorsWordIsLostWithTheStoresData(t *testing.T) {
+	share(t, 2, BreakerOptions{}, func(t *testing.T, r *replicas) {
+		r.store.operate("large", Setting{State: Closed, Forced: true})
+		settle()
+		require.True(t, r.all[0].Status().Forced)
+		r.store.be(forgetful)
+		settle()
+		require.False(t, r.all[0].Status().Forced)
+		fail(t, r.all[0], 5)
+		settle()
+		require.Equal(t, []State{Open, Open}, r.states())
+	})
+}

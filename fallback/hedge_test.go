@@ -3,6 +3,7 @@ package fallback
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -324,10 +325,13 @@ func (rude) TakesExtensions(*haiku.Request) error { panic("rude") }
 
 func TestWhatPanicsBesideGenerateIsAFailureToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newChain(t, Options{HedgeAfter: 10 * ms}, does("large", takes(50*ms), says("x"), ends()), rude{small()}, small())
-		a, first, _ := timed(t.Context(), c, &haiku.Request{})
+		second := small()
+		c := newChain(t, Options{HedgeAfter: 10 * ms}, &able{script: does("large", takes(50*ms), says("x"), ends())}, rude{second}, &able{script: small()})
+		a, first, _ := timed(t.Context(), c, &haiku.Request{Extensions: calling})
 		require.NoError(t, a.err)
-		require.Equal(t, 10*ms, first-first%ms, "by the third")
+		require.Equal(t, 10*ms, first)
+		runs, _ := second.count()
+		require.Zero(t, runs)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		c := newChain(t, Options{
@@ -340,4 +344,65 @@ func TestWhatPanicsBesideGenerateIsAFailureToo(t *testing.T) {
 			require.Equal(t, Closed, c.Breaker(0).Status().State)
 		}
 	})
+}
+
+// pensive is a model that takes its time to say what it takes.
+type pensive struct {
+	*script
+	takes time.Duration
+}
+
+func (p pensive) TakesExtensions(*haiku.Request) error {
+	elapse(p.takes)
+	return nil
+}
+
+func TestOneModelIsPreparedWhileAnotherFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		third := small()
+		c := newChain(t, Options{}, &able{script: does("large", takes(125*ms), errs(errBroken))}, pensive{does("second", says("x"), ends()), 10 * ms}, &able{script: third})
+		a, first, _ := timed(haiku.WithLogger(t.Context(), discard), c, &haiku.Request{Extensions: calling})
+		require.NoError(t, a.err)
+		require.Equal(t, "second", a.model)
+		require.Equal(t, 130*ms, first)
+		runs, _ := third.count()
+		require.Zero(t, runs, "the second is on its way")
+	})
+}
+
+func TestWhatTheFirstSaysOfTheRequestHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		small := does("small", takes(time.Second), says("x"), ends())
+		c := newChain(t, Options{HedgeAfter: 40 * ms}, does("large", takes(60*ms), errs(haiku.ErrInvalidRequest)), small)
+		a, _, last := timed(t.Context(), c, &haiku.Request{})
+		require.ErrorIs(t, a.err, haiku.ErrInvalidRequest)
+		require.Equal(t, 60*ms, last)
+		_, err := small.last()
+		require.ErrorIs(t, err, context.Canceled)
+	})
+	synctest.Test(t, func(t *testing.T) { // and what another says does not hold against it
+		c := newChain(t, Options{HedgeAfter: 40 * ms}, does("large", takes(60*ms), says("x"), ends()), does("small", errs(haiku.ErrInvalidRequest)))
+		a, _, _ := timed(t.Context(), c, &haiku.Request{})
+		require.NoError(t, a.err)
+		require.Equal(t, "x", a.text)
+	})
+}
+
+func TestAModelThatEndsItsGoroutineIsFollowedByTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChain(t, Options{}, does("large", hangs()), does("second", also(runtime.Goexit)), small())
+		a, first, _ := timed(haiku.WithLogger(t.Context(), discard), c, &haiku.Request{})
+		require.NoError(t, a.err)
+		require.Equal(t, "small", a.model)
+		require.Equal(t, 120*ms, first)
+	})
+}
+
+func TestARefusalForTheClientsHurryCountsForNobody(t *testing.T) {
+	for objective, want := range map[time.Duration]Class{0: Rejected, 10 * ms: Neutral, time.Second: Rejected} {
+		var seen attempts
+		c := newChain(t, Options{Observe: seen.observe}, does("large", errs(haiku.ErrTooBusy)), small())
+		_ = ask(t.Context(), c, &haiku.Request{Objective: haiku.Objective{TTFT: objective}})
+		require.Equal(t, want, seen.all[0].Outcome.Class)
+	}
 }

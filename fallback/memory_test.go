@@ -215,8 +215,9 @@ func (m *memory) Probe(ctx context.Context, name string, ttl time.Duration) (fun
 // link is one replica's way to a store, which can be cut without anybody telling.
 type link struct {
 	*memory
-	mu   sync.Mutex
-	dead chan struct{} // not nil while it is cut; closed when it is whole
+	watchOnly bool // all but the watch goes on
+	mu        sync.Mutex
+	dead      chan struct{} // not nil while it is cut; closed when it is whole
 }
 
 func (l *link) cut(cut bool) {
@@ -230,8 +231,16 @@ func (l *link) cut(cut bool) {
 	}
 }
 
-// await blocks while the link is cut.
+// await blocks while the link is cut for what is no watch.
 func (l *link) await(ctx context.Context) error {
+	if l.watchOnly {
+		return nil
+	}
+	return l.whole(ctx)
+}
+
+// whole blocks while the link is cut.
+func (l *link) whole(ctx context.Context) error {
 	l.mu.Lock()
 	dead := l.dead
 	l.mu.Unlock()
@@ -256,7 +265,7 @@ func (l *link) Exchange(ctx context.Context, name string, delta Counts, span tim
 func (l *link) Watch(ctx context.Context, name string) iter.Seq2[Setting, error] {
 	return func(yield func(Setting, error) bool) {
 		for s, err := range l.memory.Watch(ctx, name) {
-			if e := l.await(ctx); e != nil {
+			if e := l.whole(ctx); e != nil {
 				s, err = Setting{}, e
 			}
 			if !yield(s, err) || err != nil {
