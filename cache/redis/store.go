@@ -181,7 +181,7 @@ func (s *Store) SetAll(ctx context.Context, epoch uint64, entries []Entry) bool 
 			return err
 		}
 		for attempt := 0; attempt < writeAttempts && err == nil && !stored; attempt++ {
-			stored, err = w.try(ctx)
+			stored, err = w.put(ctx, s.versions.of(w.tags))
 		}
 		return err
 	})

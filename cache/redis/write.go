@@ -50,11 +50,6 @@ func (w *write) mark(e *Entry) {
 	}
 }
 
-// try stores the entries under the versions known, or learns those that hold.
-func (w *write) try(ctx context.Context) (stored bool, err error) {
-	return w.put(ctx, w.store.versions.of(w.tags))
-}
-
 // put stores the entries if tags have the expected versions, else it learns those
 // that they have.
 func (w *write) put(ctx context.Context, expected []tagVersion) (stored bool, err error) {

@@ -41,7 +41,7 @@ func etcdFlags(heartbeatMillis, electionMillis string) func([]*Server) [][]strin
 	return func(all []*Server) (flags [][]string) {
 		var peers, cluster []string
 		for i, s := range all {
-			peers = append(peers, "http://"+FreeAddr(s.t))
+			peers = append(peers, "http://"+freeAddr(s.t))
 			cluster = append(cluster, fmt.Sprintf("m%d=%s", i, peers[i]))
 		}
 		for i, s := range all {

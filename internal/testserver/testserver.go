@@ -53,7 +53,7 @@ func start(t testing.TB, k kind, n int, flags func([]*Server) [][]string, more [
 	for range attempts {
 		all := make([]*Server, n)
 		for i := range all {
-			all[i] = &Server{t: t, kind: k, dir: t.TempDir(), Addr: FreeAddr(t)}
+			all[i] = &Server{t: t, kind: k, dir: t.TempDir(), Addr: freeAddr(t)}
 		}
 		for i, own := range flags(all) {
 			all[i].command = append(append([]string{path}, own...), more...)
@@ -83,8 +83,8 @@ const (
 	lastPort  = 31_999
 )
 
-// FreeAddr returns a loopback address on which nothing listened a moment ago.
-func FreeAddr(t testing.TB) string {
+// freeAddr returns a loopback address on which nothing listened a moment ago.
+func freeAddr(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort+1)))
