@@ -147,7 +147,7 @@ func (b *Branch) Usage() Usage { return b.w.usage }
 
 // Complete reports whether every choice of the answer has its finish reason from
 // this branch. It may be asked once Generate has returned.
-func (b *Branch) Complete() bool { return b.grown && b.w.incomplete() == nil }
+func (b *Branch) Complete() bool { return b.w.incomplete() == nil }
 
 // Pieces is how many pieces have gone to the stream, and delayed for how long the
 // reader, not the Model, has kept them waiting. They may be asked for once

@@ -3,14 +3,11 @@ package fallback
 import (
 	"context"
 	"errors"
-	"math"
+	"slices"
 	"time"
 
 	"github.com/intelliparadigm/haiku"
 )
-
-// noLimit is a limit that nothing reaches.
-const noLimit time.Duration = math.MaxInt64
 
 // attempt is one model's try at a run's answer. Fields are guarded by run.mu
 // unless their comment says otherwise.
@@ -27,7 +24,6 @@ type attempt struct {
 	hedge    bool // it began beside another
 	asked    bool // the one beside it has been looked for
 	late     bool // over the breaker's limit, which knows
-	grown    bool // it is the answer
 	over     bool // it has ended, or was given up: outcome and err say how
 	outcome  Outcome
 	err      error
@@ -92,33 +88,21 @@ func (a *attempt) abandon(cause error) {
 		o = Outcome{} // the client was in more of a hurry than the limit
 	}
 	a.conclude(o, cause)
-	a.r.fails(a, a.err, false)
+	a.r.fails(a, false)
 }
 
 // conclude takes it out of the race and tells the breaker.
 func (a *attempt) conclude(o Outcome, err error) {
 	a.over = true
-	a.leave()
+	a.r.open = slices.DeleteFunc(a.r.open, func(other *attempt) bool { return other == a })
 	a.outcome, a.err = a.call.Done(o), err
 	if errors.Is(err, ErrStalled) {
 		a.err = haiku.ErrTimeout.With("", "the model stopped in the middle of its answer").Because(err)
 	}
 }
 
-// leave takes it off the list of those that may answer.
-func (a *attempt) leave() {
-	open := a.r.open[:0]
-	for _, other := range a.r.open {
-		if other != a {
-			open = append(open, other)
-		}
-	}
-	a.r.open = open
-}
-
-// grow makes it the answer.
+// grow tells it that it is the answer.
 func (a *attempt) grow() {
-	a.grown = true
 	a.member().stats.overtaken.Store(0)
 	a.disarm()
 	a.arm(a.stallLook())
@@ -171,6 +155,9 @@ func (a *attempt) disarm() {
 
 // due is how long it is, after some time, until there is something to look at.
 func (a *attempt) due(passed time.Duration) time.Duration {
+	if a == a.r.winner {
+		return a.stallLook()
+	}
 	next, more := noLimit, a.r.more()
 	for _, limit := range [...]struct {
 		at   time.Duration
@@ -206,7 +193,7 @@ func (a *attempt) look() (hedge, move bool) {
 	if a.over || a.r.closed {
 		return false, false
 	}
-	if a.grown {
+	if a == a.r.winner {
 		a.lookForStall()
 		return false, false
 	}
@@ -251,18 +238,12 @@ func (a *attempt) lookForStall() {
 // beside tries the next model beside this one, or in the place of late. If there
 // is none this one goes on. The one that was begun may be one too many by now.
 func (a *attempt) beside(late *attempt) {
-	r := a.r
-	next := r.pick()
-	if next != nil && r.enter(next, late) {
-		if late == nil {
-			a.rearm()
-		}
-		if next.run() {
-			r.goOn()
-		}
-		return
-	}
+	next := a.r.pick()
+	begun := next != nil && a.r.enter(next, late)
 	a.rearm()
+	if begun && next.run() {
+		a.r.goOn()
+	}
 }
 
 // rearm sets the timer to what is due next, unless it has ended meanwhile.
@@ -270,11 +251,7 @@ func (a *attempt) rearm() {
 	a.r.mu.Lock()
 	defer a.r.mu.Unlock()
 	a.r.decide()
-	if !a.grown {
-		a.arm(a.due(time.Since(a.start)))
-	} else {
-		a.arm(a.stallLook())
-	}
+	a.arm(a.due(time.Since(a.start)))
 }
 
 // end takes in how the model has returned. It reports whether the next one is to

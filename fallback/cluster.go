@@ -42,7 +42,7 @@ type cluster struct {
 	mute     bool          // it does not take what is written
 	met      bool          // the switch has answered before
 	seen     int64         // revision of the setting that is known
-	proposed mark          // as written last
+	proposed time.Duration // core.until, as written last
 	dirty    bool          // what was decided here is not written yet
 	decided  time.Duration // when that was
 
@@ -244,7 +244,7 @@ func (c *cluster) follow(s *Setting) {
 	default:
 		c.dirty = false
 		b.core.follow(now, s)
-		c.proposed = b.core.mark()
+		c.proposed = b.core.until
 	}
 	c.poke()
 	b.settle(before, there)
@@ -264,7 +264,7 @@ func (c *cluster) changed(before, after mark) {
 	switch {
 	case after.state == HalfOpen && after.share == 0:
 		// All replicas know that by themselves.
-	case after.state == Open && before.state == Open && after.until-c.proposed.until < c.b.opts.OpenFor/10:
+	case after.state == Open && before.state == Open && after.until-c.proposed < c.b.opts.OpenFor/10:
 		// A little longer is not worth a write.
 		return
 	default:

@@ -424,6 +424,8 @@ func TestWhatWasSeenBeforeAChangeDecidesNothingAfterIt(t *testing.T) {
 		fail(t, b, 1)
 		elapse(time.Second)
 		require.Equal(t, Closed, b.Status().State, "the ten are old news")
+		fail(t, b, 1)
+		require.Equal(t, Closed, b.Status().State, "also beside one more")
 	}
 	synctest.Test(t, func(t *testing.T) { recovers(t, newBreaker(t, o)) })
 	synctest.Test(t, func(t *testing.T) {

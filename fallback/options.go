@@ -104,10 +104,13 @@ func (o BreakerOptions) filled() (BreakerOptions, error) {
 	return o, nil
 }
 
+// noLimit is a limit that nothing reaches.
+const noLimit time.Duration = math.MaxInt64
+
 // limit is d, its default for 0, and no limit if it is negative.
 func limit(d, def time.Duration) time.Duration {
 	if d < 0 {
-		return math.MaxInt64
+		return noLimit
 	}
 	return cmp.Or(d, def)
 }

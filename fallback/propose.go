@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"sync"
 	"time"
 )
 
@@ -54,7 +53,7 @@ func (c *cluster) write() (again time.Duration) {
 	}
 	c.dirty = false
 	s := b.core.setting(now)
-	written := b.core.mark()
+	until := b.core.until
 	s.Revision, s.By = c.seen, b.opts.Replica
 	b.mu.Unlock()
 
@@ -68,7 +67,7 @@ func (c *cluster) write() (again time.Duration) {
 	c.mute, c.writeAfter = again > 0, now+again
 	switch {
 	case err == nil:
-		c.seen, c.own, c.proposed = set.Revision, set.Revision, written
+		c.seen, c.own, c.proposed = set.Revision, set.Revision, until
 	case errors.Is(err, ErrChanged):
 		c.dirty = true // until the watch says by what it was overtaken
 		c.rewatch()
@@ -150,12 +149,12 @@ func (c *cluster) giveBack() {
 	c.held = nil
 }
 
-// outage is what there is to say about something shared that fails.
+// outage is what there is to say about something shared that fails. It belongs to
+// one goroutine.
 type outage struct {
 	what string
 	b    *Breaker
 
-	mu      sync.Mutex
 	since   time.Duration // when it began, 0 for none
 	backoff time.Duration
 	logged  bool // that it began
@@ -176,8 +175,6 @@ func (o *outage) next(ctx context.Context, err error, usual time.Duration) time.
 	if ctx.Err() != nil {
 		return usual // the breaker is being closed
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	now := o.b.now()
 	log := o.b.opts.Logger
 	if err == nil {

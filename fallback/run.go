@@ -194,24 +194,22 @@ func (r *run) settled(a *attempt) (again bool) {
 		return false
 	}
 	var e *haiku.Error
-	if !errors.As(a.err, &e) {
-		e = nil
-	}
+	_ = errors.As(a.err, &e) // else it stays nil
 	lacks := e != nil && about(e) && a.place > 0
 	if e != nil && clients(e) && !lacks && (alone || a.place == 0) && r.winner == nil && r.ctx.Err() == nil {
 		r.decisive, r.closed = a.err, true
 		r.cancelOpen()
 		return false
 	}
-	r.fails(a, a.err, lacks)
+	r.fails(a, lacks)
 	return alone && r.more()
 }
 
 // fails notes why an attempt is no answer.
-func (r *run) fails(a *attempt, err error, lacks bool) {
-	r.failures = append(r.failures, failure{place: a.place, err: err, lacks: lacks})
+func (r *run) fails(a *attempt, lacks bool) {
+	r.failures = append(r.failures, failure{place: a.place, err: a.err, lacks: lacks})
 	haiku.LoggerFrom(r.ctx).Debug("haiku: a model did not answer",
-		slog.String("request", r.req.ID), slog.String("model", a.member().name), slog.Any("error", err))
+		slog.String("request", r.req.ID), slog.String("model", a.member().name), slog.Any("error", a.err))
 }
 
 func (r *run) cancelOpen() {

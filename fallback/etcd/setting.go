@@ -23,20 +23,12 @@ type wire struct {
 	Reason string  `json:"reason,omitzero"`
 }
 
-// states is how many there are.
-const states = 3
-
-// stateNames are what they are called, by their number.
-func stateNames() [states]string {
-	return [...]string{fallback.Closed: "closed", fallback.Open: "open", fallback.HalfOpen: "half-open"}
-}
-
 // encode returns the value of a setting; lease is 0 if it has none.
 func encode(s fallback.Setting, lease clientv3.LeaseID) (string, error) {
 	if err := check(s); err != nil {
 		return "", err
 	}
-	w := wire{State: stateNames()[s.State], Forced: s.Forced, Share: s.Share, By: s.By, Reason: s.Reason}
+	w := wire{State: s.State.String(), Forced: s.Forced, Share: s.Share, By: s.By, Reason: s.Reason}
 	if s.Wait > 0 {
 		w.Wait = s.Wait.String()
 	}
@@ -61,7 +53,7 @@ func legible(text string) string {
 // check refuses what no reader would understand.
 func check(s fallback.Setting) error {
 	switch {
-	case s.State >= states:
+	case s.State > fallback.HalfOpen:
 		return fmt.Errorf("%w: state %d", ErrInvalid, s.State)
 	case !(s.Share >= 0 && s.Share <= 1):
 		return fmt.Errorf("%w: a share of %v", ErrInvalid, s.Share)
@@ -98,9 +90,9 @@ func decode(value []byte) (s fallback.Setting, lease clientv3.LeaseID, err error
 }
 
 func stateOf(name string) (fallback.State, error) {
-	for state, n := range stateNames() {
-		if n == name {
-			return fallback.State(state), nil
+	for state := range fallback.HalfOpen + 1 {
+		if state.String() == name {
+			return state, nil
 		}
 	}
 	return 0, fmt.Errorf("%w: state %q", ErrInvalid, name)
