@@ -37,15 +37,16 @@ type proxyLoad struct {
 // proxyTable compares ways to pass on the stream of another server, whose
 // tokens come as fast as it can send them, several in a read.
 func proxyTable(s settings) error {
-	return proxyRounds(s, proxyLoad{how: "as fast as the engine can send them", clients: tokenClients, requests: 4000})
+	return proxyRounds(s, proxyLoad{how: "as fast as the engine can send them", clients: tokenClients, requests: 1600})
 }
 
 // pacedTable does so with a token at a time, as models make them.
 func pacedTable(s settings) error {
-	return proxyRounds(s, proxyLoad{how: "one each 4 ms and stream", clients: 64, requests: 384, pace: 4 * time.Millisecond})
+	return proxyRounds(s, proxyLoad{how: "one each 4 ms and stream", clients: 128, requests: 256, pace: 4 * time.Millisecond})
 }
 
-// proxyRounds measures in rounds that visit every way. The engine and the
+// proxyRounds measures in rounds that visit every way, so that the machine's
+// moods hit all alike. The engine and the
 // clients are processes of their own, so that what is counted is what the proxy
 // does.
 func proxyRounds(s settings, l proxyLoad) error {
@@ -63,20 +64,22 @@ func proxyRounds(s settings, l proxyLoad) error {
 	}
 	defer closeAll()
 	results := make([][]proxyCost, len(ways))
-	for range s.rounds {
-		for i, way := range ways {
-			cost, err := way.measure(engine, l)
+	rounds := 2 * s.rounds // short ones, in another order each
+	for round := range rounds {
+		for i := range ways {
+			i = (i + round) % len(ways)
+			cost, err := ways[i].measure(engine, l)
 			if err != nil {
-				return fmt.Errorf("%s: %w", way.name, err)
+				return fmt.Errorf("%s: %w", ways[i].name, err)
 			}
 			results[i] = append(results[i], cost)
 		}
 	}
-	fmt.Printf("%d clients, %d tokens of %d bytes per answer, %s, median of %d rounds\n\n", l.clients, proxyTokens, len(frame), l.how, s.rounds)
+	fmt.Printf("%d clients, %d tokens of %d bytes per answer, %s, median of %d rounds\n\n", l.clients, proxyTokens, len(frame), l.how, rounds)
 	fmt.Printf("| way | µs CPU per token | of ReverseProxy | tokens per flush | tokens/s | first token, µs | added to direct, µs |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	direct := column(results[0], func(c proxyCost) float64 { return c.first })
 	for i, way := range ways {
-		ratio := make([]float64, s.rounds)
+		ratio := make([]float64, rounds)
 		for k := range ratio {
 			ratio[k] = results[i][k].micros / results[1][k].micros
 		}

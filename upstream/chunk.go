@@ -52,6 +52,7 @@ type parser struct {
 	object []byte // members in braces
 	at     int    // where the string read last is, 0 if it had escapes
 	mould  mould
+	cast   bool // ch has the form of mould, by refill
 }
 
 // mould is what the chunks of an answer have in common: all but their text. A
@@ -122,13 +123,18 @@ func (p *parser) refill(inside []byte) bool {
 		}
 		inside = p.texts
 	}
+	if p.cast { // the last one was like it: only the text is new
+		p.ch.choices[0].text = inside
+		return true
+	}
+	p.cast = true
 	p.ch = chunk{model: p.mould.model, choices: append(p.ch.choices[:0], delta{choice: p.mould.choice, text: inside})}
 	return true
 }
 
 // read reads one chunk into p.ch.
 func (p *parser) read(s *scanner) {
-	p.ch = chunk{choices: p.ch.choices[:0], odd: true}
+	p.ch, p.cast = chunk{choices: p.ch.choices[:0], odd: true}, false
 	p.texts, p.more = p.texts[:0], p.more[:0]
 	s.expect('{')
 	for first := true; s.more(&first, '}'); {

@@ -52,7 +52,7 @@ func (r *reading) stream(body io.Reader) error {
 			}
 		}
 		if r.news && r.begun && !r.calm {
-			r.watch.progress()
+			r.watch.progress(r.watch.now())
 		}
 		r.news = false
 		err := events.Fill()
@@ -282,7 +282,8 @@ func (r *reading) push(c *choice, p haiku.Piece) error {
 		result = r.w.TryPush(p)
 	}
 	if result == haiku.Full {
-		since := r.watch.pause() // the reader is behind, or the piece is long
+		since := r.watch.now()
+		r.watch.pause() // the reader is behind, or the piece is long
 		var err error
 		result, err = r.w.Push(r.ctx, p)
 		r.watch.resume(since)

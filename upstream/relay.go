@@ -242,14 +242,15 @@ func (r *relay) turn(events *sseread.Reader) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err = r.scan(events, read == io.EOF)
+	now := r.watch.now()
 	if r.news && r.content && !r.calm {
-		r.watch.progress()
+		r.watch.progress(now)
 	}
 	r.news = false
 	if n := len(r.out.Buf); n > 0 {
-		since := r.watch.pause()
+		r.watch.pause()
 		r.send()
-		r.watch.resume(since)
+		r.watch.resume(now)
 		if r.view {
 			r.out.Buf, r.view = nil, false
 		}

@@ -63,19 +63,19 @@ func (w *watch) lookAt(due time.Time) {
 	w.due = due
 }
 
+// now is the time for progress and resume: since the watch began.
+func (w *watch) now() time.Duration { return time.Since(w.began) }
+
 // progress notes that the engine has sent something.
-func (w *watch) progress() { w.moved.Store(int64(time.Since(w.began))) }
+func (w *watch) progress(now time.Duration) { w.moved.Store(int64(now)) }
 
 // pause and resume are around what this side does instead of reading. A long
 // pause is a new beginning: an engine that was not read could not send.
-func (w *watch) pause() (since time.Time) {
-	w.paused.Store(true)
-	return time.Now()
-}
+func (w *watch) pause() { w.paused.Store(true) }
 
-func (w *watch) resume(since time.Time) {
-	if time.Since(since) > longPause {
-		w.progress()
+func (w *watch) resume(since time.Duration) {
+	if now := w.now(); now-since > longPause {
+		w.progress(now)
 	}
 	w.paused.Store(false)
 }
