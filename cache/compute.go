@@ -72,7 +72,7 @@ func (c *Cached) fly(ctx context.Context, f *flight, a *asked) {
 		a.meaning, _ = c.tiers.Meaning(ctx, a.req, a.control.Namespace)
 	}
 	mark := c.tiers.Mark(ctx, a.tags...)
-	stream := haiku.NewStream(ctx, c.inner, a.req)
+	stream := haiku.NewStream(ctx, c.inner, a.inner())
 	var failed error
 	for tok, err := range stream.Tokens() {
 		if err != nil {

@@ -398,3 +398,30 @@ func TestABudgetRemembersAQuestionThatIsRefreshed(t *testing.T) {
 	}
 	require.Same(t, put().trust, put().trust)
 }
+
+func TestANameFromThePolicyStandsForNoneAndNeverReachesTheModel(t *testing.T) {
+	tiers := tiers(t, Options{})
+	var asked []string
+	through := func(name string) *Cached {
+		return Through(says(func(_ context.Context, req *haiku.Request) string {
+			asked = append(asked, req.Model)
+			return "from " + name
+		}), tiers, Policy{Model: name})
+	}
+	a, b := through("a"), through("b")
+	defer a.Close()
+	defer b.Close()
+	for range 2 {
+		for name, m := range map[string]haiku.Model{"a": a, "b": b} {
+			got, err := textOf(t.Context(), m, "old pond")
+			require.NoError(t, err)
+			require.Equal(t, "from "+name, got)
+		}
+	}
+	named := ask("old pond")
+	named.Model = "a" // as one asks who has the cache in front of a registry
+	got, err := haiku.NewStream(t.Context(), b, named).Text()
+	require.NoError(t, err)
+	require.Equal(t, "from a", got)
+	require.Equal(t, []string{"", ""}, asked)
+}

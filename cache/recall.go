@@ -15,13 +15,15 @@ func (c *Cached) Recall(ctx context.Context, w *haiku.StreamWriter, req *haiku.R
 	if c.policy.Pace > 0 || control.NoCache {
 		return nil, false
 	}
-	a := asked{req: req, control: control}
+	named, nameless := c.named(w, req)
+	a := asked{req: named, control: control, nameless: nameless}
 	if c.policy.Routes != nil {
-		route, ok := c.tiers.known(promptKey(c.policy.Routes.table.Load(), req, control.Namespace))
+		route, ok := c.tiers.known(promptKey(c.policy.Routes.table.Load(), named, control.Namespace))
 		if !ok {
 			return nil, false
 		}
-		a.req = route.Apply(req)
+		a.req = route.Apply(named)
+		a.nameless = nameless && a.req.Model == named.Model
 	}
 	if !fits(a.req, control) {
 		return nil, false

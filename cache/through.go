@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"sync"
@@ -12,6 +13,11 @@ import (
 
 // Policy says how [Through] uses the tiers. The zero value is ready to use.
 type Policy struct {
+	// Model is what the model is called where a request does not say. Models that
+	// share tiers need a name each, for theirs is all that tells their answers
+	// apart. Empty is the name under which an infer.Registry has found it, if one
+	// has.
+	Model string
 	// Tags names what an answer to req depends on beside the request itself, such
 	// as the model's version: see [Tiers.Invalidate]. The tenant and the model's
 	// name are always among them, as "tenant:…" and "model:…".
@@ -88,19 +94,20 @@ const (
 // Generate answers req.
 func (c *Cached) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
 	control := ControlFrom(ctx)
-	route, err := c.route(ctx, req, control)
+	named, nameless := c.named(w, req)
+	route, err := c.route(ctx, named, control)
 	if err != nil {
 		return err
 	}
-	a := asked{req: route.req, control: control, route: route}
-	if err := haiku.TakesExtensions(c.inner, a.req); err != nil {
+	a := asked{req: route.req, control: control, route: route, nameless: nameless && route.req.Model == named.Model}
+	if err := haiku.TakesExtensions(c.inner, a.inner()); err != nil {
 		return err
 	}
 	if !fits(a.req, control) {
 		c.tiers.stats.bypassed.Add(1)
 		w.SetHeader(headerCache, "bypass")
 		c.keepRoute(ctx, &a)
-		return c.inner.Generate(ctx, w, a.req)
+		return c.inner.Generate(ctx, w, a.inner())
 	}
 	a.key = KeyOf(a.req, control.Namespace)
 	if h, ok := c.exact(ctx, &a); ok {
@@ -131,6 +138,29 @@ type asked struct {
 	meaning *Meaning
 	unmeant bool   // meaning is to be asked for yet
 	doubt   *doubt // a kept answer that the one to be computed will judge
+
+	nameless bool // req has the model's name from here, and its asker said none
+}
+
+// inner is the request as the model behind the cache is asked.
+func (a *asked) inner() *haiku.Request {
+	if !a.nameless {
+		return a.req
+	}
+	r := *a.req
+	r.Model = ""
+	return &r
+}
+
+// named is req with the name of the model that it is for, and whether req has none.
+func (c *Cached) named(w *haiku.StreamWriter, req *haiku.Request) (*haiku.Request, bool) {
+	name := cmp.Or(c.policy.Model, w.Model())
+	if req.Model != "" || name == "" {
+		return req, false
+	}
+	r := *req
+	r.Model = name
+	return &r, true
 }
 
 // exact finds the answer to the very same request, here or in the shared level.

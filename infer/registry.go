@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -42,19 +43,22 @@ func (r *Registry) Remove(name string) {
 
 // Lookup returns the model for a name, where empty means the first one added.
 func (r *Registry) Lookup(name string) (haiku.Model, bool) {
+	_, m, ok := r.lookup(name)
+	return m, ok
+}
+
+func (r *Registry) lookup(asked string) (name string, m haiku.Model, ok bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if name == "" {
-		name = r.fallback
-	}
-	m, ok := r.models[name]
-	return m, ok
+	name = cmp.Or(asked, r.fallback)
+	m, ok = r.models[name]
+	return name, m, ok
 }
 
 // Generate passes req on. The model is not told the name it was found under,
 // which may be an alias; it reports its own.
 func (r *Registry) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
-	m, own, ok := r.route(req.Model)
+	name, m, own, ok := r.route(req.Model)
 	if !ok {
 		return haiku.ModelNotFound(req.Model)
 	}
@@ -63,13 +67,13 @@ func (r *Registry) Generate(ctx context.Context, w *haiku.StreamWriter, req *hai
 	if err := haiku.TakesExtensions(m, &inner); err != nil { // another may have the name by now
 		return err
 	}
-	w.SetModel(req.Model)
+	w.SetModel(name)
 	return m.Generate(ctx, w, &inner)
 }
 
 // TakesExtensions asks the model that req would be passed to.
 func (r *Registry) TakesExtensions(req *haiku.Request) error {
-	m, own, ok := r.route(req.Model)
+	_, m, own, ok := r.route(req.Model)
 	if !ok {
 		return haiku.ModelNotFound(req.Model)
 	}
@@ -80,31 +84,31 @@ func (r *Registry) TakesExtensions(req *haiku.Request) error {
 
 // Recall passes req on to a model that may have the answer at hand.
 func (r *Registry) Recall(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) ([]haiku.Token, bool) {
-	m, own, _ := r.route(req.Model)
+	name, m, own, _ := r.route(req.Model)
 	recaller, able := m.(haiku.Recaller)
 	if !able {
 		return nil, false
 	}
 	inner := *req
 	inner.Model = own
-	w.SetModel(req.Model)
+	w.SetModel(name)
 	return recaller.Recall(ctx, w, &inner)
 }
 
-// route returns the model that answers for name, and the name by which that
-// knows itself or its adapter.
-func (r *Registry) route(name string) (m haiku.Model, own string, ok bool) {
-	if m, ok = r.Lookup(name); ok {
-		return m, "", true
+// route returns the name that asked stands for, the model that answers for it,
+// and what that is asked for: nothing or, by name, one of its adapters.
+func (r *Registry) route(asked string) (name string, m haiku.Model, own string, ok bool) {
+	if name, m, ok = r.lookup(asked); ok {
+		return name, m, "", true
 	}
-	m, ok = r.adapted(name)
-	return m, name, ok
+	m, ok = r.adapted(asked)
+	return asked, m, asked, ok
 }
 
 // Embed passes req on, as Generate does. A model that makes no embeddings is an
 // error for the client.
 func (r *Registry) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (*haiku.Embeddings, error) {
-	m, own, ok := r.route(req.Model)
+	_, m, own, ok := r.route(req.Model)
 	if !ok {
 		return nil, haiku.ModelNotFound(req.Model)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/cache"
 	"github.com/intelliparadigm/haiku/haikutest"
 	"github.com/intelliparadigm/haiku/infer"
 )
@@ -115,5 +116,42 @@ func TestARegistryPassesOnWhatAModelHasAtHand(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 		require.Equal(t, name == "known", stream.Model() == "known")
+	}
+}
+
+func TestModelsThatShareACacheAnswerForThemselves(t *testing.T) {
+	tiers, err := cache.New(cache.Options{})
+	require.NoError(t, err)
+	defer tiers.Close()
+	var r infer.Registry
+	for i, name := range []string{"small", "large"} {
+		engine := haikutest.NewEngine(t, counting(1+i, nil), infer.Options{Name: "own name of " + name})
+		cached := cache.Through(engine, tiers, cache.Policy{})
+		defer cached.Close()
+		r.Add(name, cached)
+	}
+	for _, c := range []struct {
+		model, want string
+		misses      int64 // so far
+	}{
+		{"small", "w0 ", 1},
+		{"large", "w0 w1 ", 2},
+		{"large", "w0 w1 ", 2},
+		{"small", "w0 ", 2},
+		{"", "w0 ", 2}, // the first one's
+		{"invalidate", "", 2},
+		{"large", "w0 w1 ", 3},
+		{"small", "w0 ", 3},
+	} {
+		if c.model == "invalidate" {
+			require.True(t, tiers.Invalidate(t.Context(), "model:large"))
+			continue
+		}
+		req := ask("x")
+		req.Model = c.model
+		got, err := text(t.Context(), &r, req)
+		require.NoError(t, err)
+		require.Equal(t, c.want, got, c.model)
+		require.Equal(t, c.misses, tiers.Stats().Misses, c.model)
 	}
 }
