@@ -99,12 +99,26 @@ func (e *Engine) requestBody(req *haiku.Request, rid string) ([]byte, error) {
 	return b.b, nil
 }
 
-// modelName is what the engine calls the model.
+// modelName is what the engine calls the model, or the adapter of it, that is
+// asked for.
 func (e *Engine) modelName(asked string) string {
-	if e.opts.Model != "" {
-		return e.opts.Model
+	if e.opts.Model == "" || e.adapter(asked) {
+		return asked
 	}
-	return asked
+	return e.opts.Model
+}
+
+// shownName is what clients are told answers a request, of which the engine says
+// that it was told.
+func (e *Engine) shownName(asked, told string) string {
+	switch {
+	case e.opts.Name == "":
+		return told
+	case e.adapter(asked):
+		return asked
+	default:
+		return e.opts.Name
+	}
 }
 
 func (e *Engine) streamOptions() string {

@@ -135,7 +135,7 @@ func (e *Engine) vectors(data []byte, req *haiku.EmbeddingRequest) (*haiku.Embed
 	if len(j.Data) != len(req.Inputs) {
 		return nil, fmt.Errorf("%w: %d embeddings of %d inputs", ErrMalformed, len(j.Data), len(req.Inputs))
 	}
-	out := &haiku.Embeddings{Model: j.Model, Vectors: make([][]float32, len(j.Data))}
+	out := &haiku.Embeddings{Model: e.shownName(req.Model, j.Model), Vectors: make([][]float32, len(j.Data))}
 	for i := range j.Data {
 		at := i
 		if j.Data[i].Index != nil {
@@ -149,9 +149,6 @@ func (e *Engine) vectors(data []byte, req *haiku.EmbeddingRequest) (*haiku.Embed
 			return nil, err
 		}
 		out.Vectors[at] = v
-	}
-	if e.opts.Name != "" {
-		out.Model = e.opts.Name
 	}
 	out.Usage.PromptTokens = int(max(j.Usage.Prompt, j.Usage.Total))
 	return out, sameLength(out.Vectors, req.Dimensions)

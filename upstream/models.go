@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -102,34 +103,46 @@ func (e *Engine) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// named is the list as clients see it: of an engine that Options give a name,
-// that one alone.
+// named is the list as clients see it: of an engine that Options give a model or a
+// name, that one alone, with its adapters.
 func (e *Engine) named(j *modelsJSON) []haiku.ModelInfo {
-	var list []haiku.ModelInfo
+	all := make([]haiku.ModelInfo, len(j.Data))
 	for i := range j.Data {
 		m := &j.Data[i]
-		info := haiku.ModelInfo{ID: m.ID, Parent: m.Parent, OwnedBy: m.OwnedBy, Created: int64(m.Created)}
+		all[i] = haiku.ModelInfo{ID: m.ID, Parent: m.Parent, OwnedBy: m.OwnedBy, Created: int64(m.Created)}
 		for _, n := range []float64{m.Length, m.Meta.Length, m.Meta.Trained} {
-			if info.ContextTokens == 0 && n > 0 {
-				info.ContextTokens = int(n)
+			if all[i].ContextTokens == 0 && n > 0 {
+				all[i].ContextTokens = int(n)
 			}
 		}
-		if e.opts.Model == "" && e.opts.Name == "" {
-			list = append(list, info)
-			continue
-		}
-		if e.opts.Model != "" && m.ID != e.opts.Model {
-			continue
-		}
-		if e.opts.Name != "" {
-			info.ID = e.opts.Name
-		}
-		return []haiku.ModelInfo{info}
 	}
-	if list == nil {
+	if e.opts.Model == "" && e.opts.Name == "" {
+		return all
+	}
+	base := slices.IndexFunc(all, func(m haiku.ModelInfo) bool {
+		return m.ID == e.opts.Model || e.opts.Model == "" && m.Parent == ""
+	})
+	if base < 0 {
 		return e.configured()
 	}
+	own := all[base].ID
+	all[base].ID = cmp.Or(e.opts.Name, own)
+	list := []haiku.ModelInfo{all[base]}
+	for _, m := range all {
+		if m.Parent == own {
+			m.Parent = list[0].ID
+			list = append(list, m)
+		}
+	}
 	return list
+}
+
+// adapter reports whether the engine lists name as an adapter of its model.
+func (e *Engine) adapter(name string) bool {
+	l := &e.models
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return name != "" && slices.ContainsFunc(l.list, func(m haiku.ModelInfo) bool { return m.ID == name && m.Parent != "" })
 }
 
 // fetch makes a call whose answer is no stream, and returns its body.

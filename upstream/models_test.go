@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
 	"github.com/intelliparadigm/haiku"
@@ -63,10 +64,38 @@ func TestANamedEngineListsItsOwnModel(t *testing.T) {
 	e, _ := serve(t, failing(200, modelsBody), Options{Name: "small", Model: "org/big"})
 	require.Equal(t, []haiku.ModelInfo{{ID: "small"}}, e.configured())
 	require.NoError(t, e.Refresh(t.Context()))
-	require.Equal(t, []haiku.ModelInfo{{ID: "small", OwnedBy: "vllm", Created: 1700000000, ContextTokens: 4096}}, e.Models())
+	require.Equal(t, []haiku.ModelInfo{
+		{ID: "small", OwnedBy: "vllm", Created: 1700000000, ContextTokens: 4096},
+		{ID: "adapter", OwnedBy: "vllm", Created: 1700000001, Parent: "small"},
+	}, e.Models())
 	e, _ = serve(t, failing(200, modelsBody), Options{Model: "gone"})
 	require.NoError(t, e.Refresh(t.Context()))
 	require.Equal(t, []haiku.ModelInfo{{ID: "gone"}}, e.Models())
+}
+
+func TestAnAdapterKeepsItsNameBehindANamedModel(t *testing.T) {
+	asked := make(chan string, 1)
+	e, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			failing(200, modelsBody)(w, r)
+			return
+		}
+		var body struct {
+			Model string `json:"model"`
+		}
+		_ = json.UnmarshalRead(r.Body, &body)
+		asked <- body.Model
+		events(plain...)(w, r)
+	}, Options{Name: "small", Model: "org/big"})
+	require.NoError(t, e.Refresh(t.Context()))
+	for name, want := range map[string][2]string{"": {"org/big", "small"}, "small": {"org/big", "small"}, "adapter": {"adapter", "adapter"}} {
+		req := hello()
+		req.Model = name
+		stream := haiku.NewStream(t.Context(), e, req)
+		_, err := stream.Text()
+		require.NoError(t, err)
+		require.Equal(t, want, [2]string{<-asked, stream.Model()}, name)
+	}
 }
 
 func TestRefreshTellsWhatIsWrong(t *testing.T) {

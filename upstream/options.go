@@ -13,7 +13,8 @@ import (
 // below. Nothing in it may be changed once it has been given to New.
 type Options struct {
 	// Model is what the engine calls its model; empty passes on the name that a
-	// request asks for.
+	// request asks for. Its adapters keep the names under which the engine lists
+	// them, from when it has first been asked for its list.
 	Model string
 	// Name is what Haiku's clients call the model; empty shows the name that the
 	// engine answers with.

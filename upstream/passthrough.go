@@ -134,7 +134,7 @@ func (e *Engine) serves(name string, names []string) bool {
 	if len(names) == 0 && e.opts.Name == "" {
 		return true
 	}
-	return slices.Contains(names, name) || name == e.opts.Name
+	return slices.Contains(names, name) || name == e.opts.Name || len(names) == 0 && e.adapter(name)
 }
 
 // attempts makes attempts until one succeeds, has begun an answer or is the

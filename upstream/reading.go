@@ -206,15 +206,10 @@ func (r *reading) name(model []byte) {
 	if r.named {
 		return
 	}
-	switch {
-	case r.e.opts.Name != "":
-		r.w.SetModel(r.e.opts.Name)
-	case len(model) > 0:
-		r.w.SetModel(string(model))
-	default:
-		return
+	if name := r.e.shownName(r.req.Model, string(model)); name != "" {
+		r.w.SetModel(name)
+		r.named = true
 	}
-	r.named = true
 }
 
 // calmDown waits for the usage, and no longer than it takes, once all choices
