@@ -42,7 +42,7 @@ const (
 	protobuf    = "google.golang.org/protobuf"
 )
 
-var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "cache/redis", "fallback", "fallback/etcd", "fallback/redis", "haikutest", "model2vec", "tinymodel", "upstream", "upstream/kserve", "upstream/pool"}
+var public = []string{".", "openai", "infer", "cpu", "batch", "batch/queueing", "cache", "cache/otter", "cache/redis", "fallback", "fallback/etcd", "fallback/redis", "haikutest", "model2vec", "models", "tinymodel", "upstream", "upstream/kserve", "upstream/pool"}
 
 // arrows is the only place where an import between packages, or of another
 // module, is allowed. A package in "internal" never imports one above it.
@@ -53,6 +53,7 @@ var arrows = map[string]edges{
 	"cpu":       {code: []string{"infer", "internal/gguf", "internal/lora", "internal/model", "internal/simd"}, tests: append([]string{"internal/tokenizer"}, public...)},
 	"haikutest": {code: []string{".", "infer"}, tests: public},
 	"model2vec": {code: []string{".", "internal/safetensors", "internal/tokenizer"}},
+	"models":    {code: []string{".", "fallback", "infer", "upstream", "upstream/pool", strictJSON}, tests: public},
 	"tinymodel": {tests: append([]string{"internal/gguf", "internal/model"}, public...)},
 
 	"batch":          {},
