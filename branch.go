@@ -119,6 +119,9 @@ func (b *Branch) grow() bool {
 	if name := b.w.served.Load(); name != nil {
 		b.trunk.SetModel(*name)
 	}
+	if b.w.Degraded() {
+		b.trunk.SetDegraded()
+	}
 	for i := 0; i < len(b.w.headers); i += 2 {
 		b.trunk.SetHeader(b.w.headers[i], b.w.headers[i+1])
 	}

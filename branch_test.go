@@ -278,3 +278,26 @@ func TestAnothersEndIsNotABranchesOwn(t *testing.T) {
 	})
 	require.NoError(t, read(haiku.NewStream(t.Context(), m, &haiku.Request{})).err)
 }
+
+func TestWhatABranchSaysOfItsAnswerIsTheStreams(t *testing.T) {
+	degraded := func(m haiku.Model) haiku.Model {
+		return haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
+			w.SetDegraded()
+			return m.Generate(ctx, w, req)
+		})
+	}
+	for _, c := range []struct {
+		m    haiku.Model
+		want bool
+	}{
+		{branching(degraded(naming("first", failing(errors.New("broken")))), naming("second", pieces("a"))), false},
+		{branching(naming("first", failing(errors.New("broken"))), degraded(naming("second", pieces("a")))), true},
+		{branching(branching(degraded(naming("second", pieces("a"))))), true},
+	} {
+		s := haiku.NewStream(t.Context(), c.m, &haiku.Request{})
+		_, err := s.Text()
+		require.NoError(t, err)
+		require.Equal(t, c.want, s.Degraded())
+		require.Equal(t, []string{"X-By", "second"}, s.Headers())
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,8 +76,9 @@ type StreamWriter struct {
 	ring      *ring.Ring
 	served    atomic.Pointer[string]
 	headersMu sync.Mutex
-	headers   []string    // names and values in turns
-	begun     bool        // the response has its headers
+	headers   []string // names and values in turns
+	begun     bool     // the response has its headers
+	degraded  atomic.Bool
 	vocab     *Vocabulary // set before the first push
 	usage     Usage       // set before the ring closes
 	recalled  recalled    // instead of ring, where the model had the answer
@@ -281,6 +283,23 @@ func (w *StreamWriter) SetHeader(name, value string) {
 	}
 	w.headers = append(w.headers, name, value)
 }
+
+// Headers returns the headers set so far, names and values in turns. A Model that
+// reads another's stream finds those of the answer with its first token.
+func (w *StreamWriter) Headers() []string {
+	w.headersMu.Lock()
+	defer w.headersMu.Unlock()
+	return slices.Clone(w.headers)
+}
+
+// SetDegraded says that the answer is not what the model asked for would give,
+// as one by a model that stands in for it: good for this client now, and not to
+// be kept. The Model calls it before its first push.
+func (w *StreamWriter) SetDegraded() { w.degraded.Store(true) }
+
+// Degraded reports whether SetDegraded was called. It is known with the first
+// token.
+func (w *StreamWriter) Degraded() bool { return w.degraded.Load() }
 
 // copyHeaders gives the headers set so far to a response.
 func (w *StreamWriter) copyHeaders(to http.Header) {

@@ -38,7 +38,7 @@ func (c *Cached) compute(ctx context.Context, w *haiku.StreamWriter, a *asked) e
 		tokens, news, done, err := f.after(n)
 		for i := range tokens {
 			if n == 0 && i == 0 {
-				w.SetModel(f.model())
+				f.describe(w)
 			}
 			if err := push(ctx, w, &tokens[i]); err != nil {
 				return err
@@ -79,10 +79,10 @@ func (c *Cached) fly(ctx context.Context, f *flight, a *asked) {
 			failed = err
 			break
 		}
-		f.add(stream.Model(), tok)
+		f.add(stream, tok)
 	}
 	f.end(stream.Model(), stream.Usage())
-	fit := failed == nil && !a.control.NoStore && c.fit(&f.answer)
+	fit := failed == nil && !a.control.NoStore && c.fit(&f.answer, stream.Degraded())
 	var write Write
 	ttl := c.life(a.control)
 	if fit {
@@ -166,9 +166,9 @@ func ownExtensions(list []haiku.Extension) []haiku.Extension {
 }
 
 // fit reports whether a complete answer may be kept.
-func (c *Cached) fit(a *Answer) bool {
-	if !a.whole() {
-		c.tiers.stats.refused.Add(1) // cut off, withheld, or not an answer but a call
+func (c *Cached) fit(a *Answer, degraded bool) bool {
+	if degraded || !a.whole() {
+		c.tiers.stats.refused.Add(1) // a stand-in's, cut off, withheld, or not an answer but a call
 		return false
 	}
 	return true

@@ -11,7 +11,7 @@
 // [Through] is a haiku.Model around a haiku.Model that answers from the tiers
 // what it can, and has the rest computed once for all that ask at the same time.
 //
-// What is never served from here: answers that were cut off, failed, or asked
-// for tools; another tenant's; and, unless the route or the request opts in,
-// answers that were drawn at random.
+// What is never served from here: answers that were cut off, failed, asked for
+// tools, or came from a model that stood in for another; another tenant's; and,
+// unless the route or the request opts in, answers that were drawn at random.
 package cache

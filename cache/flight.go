@@ -27,6 +27,7 @@ type flight struct {
 	riders int           // guarded by flights.mu
 	news   chan struct{} // closed, and made anew, when something below changes
 	answer Answer        // so far
+	about  about         // known with the first token
 	done   bool
 	err    error
 }
@@ -80,11 +81,33 @@ func (g *flights) leave(key Key, f *flight) {
 	}
 }
 
-// add makes a token known to all riders, and who says it.
-func (f *flight) add(model string, tok haiku.Token) {
+// about is what a model tells of its answer beside the tokens.
+type about struct {
+	model    string
+	headers  []string // names and values in turns
+	degraded bool
+}
+
+// tell gives it to a rider.
+func (a *about) tell(w *haiku.StreamWriter) {
+	w.SetModel(a.model)
+	for i := 0; i+1 < len(a.headers); i += 2 {
+		if name := a.headers[i]; name != headerCache && name != headerAge { // of a cache further in
+			w.SetHeader(name, a.headers[i+1])
+		}
+	}
+	if a.degraded {
+		w.SetDegraded()
+	}
+}
+
+// add makes a token of an answer known to all riders.
+func (f *flight) add(from *haiku.StreamWriter, tok haiku.Token) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.answer.Model = model
+	if len(f.answer.Tokens) == 0 {
+		f.about = about{from.Model(), from.Headers(), from.Degraded()}
+	}
 	f.answer.Tokens = append(f.answer.Tokens, tok)
 	f.tell()
 }
@@ -120,17 +143,18 @@ func (f *flight) after(n int) (tokens []haiku.Token, news <-chan struct{}, done 
 	return f.answer.Tokens[n:], f.news, f.done, f.err
 }
 
-// end notes what the answer cost.
+// end notes who gave the answer and what it cost.
 func (f *flight) end(model string, usage haiku.Usage) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.answer.Model, f.answer.Usage, f.answer.Created = model, usage, time.Now()
 }
 
-func (f *flight) model() string {
+func (f *flight) describe(w *haiku.StreamWriter) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.answer.Model
+	about := f.about
+	f.mu.Unlock()
+	about.tell(w)
 }
 
 func (f *flight) usage() haiku.Usage {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -424,4 +425,53 @@ func TestANameFromThePolicyStandsForNoneAndNeverReachesTheModel(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "from a", got)
 	require.Equal(t, []string{"", ""}, asked)
+}
+
+func TestAnAnswerByAModelThatStandsInIsForThoseWhoWaitForItAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var well atomic.Bool
+		c := Through(haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+			text := "well"
+			if !well.Load() {
+				text = "standing in"
+				w.SetModel("small")
+				w.SetHeader("X-Haiku-Served-By", "small")
+				w.SetHeader("X-Haiku-Cache", "hit") // as a cache of its own would say
+				w.SetDegraded()
+			}
+			if _, err := w.Push(ctx, haiku.Piece{ID: haiku.NoToken, Text: text}); err != nil {
+				return err
+			}
+			if err := pause(ctx, time.Second); err != nil {
+				return err
+			}
+			w.Finish(0, haiku.FinishStop)
+			return nil
+		}), tiers(t, Options{Store: newMapStore()}), Policy{})
+		defer c.Close()
+		type told struct {
+			text, model string
+			headers     []string
+			degraded    bool
+		}
+		get := func() told {
+			stream := haiku.NewStream(t.Context(), c, ask("old pond"))
+			text, err := stream.Text()
+			require.NoError(t, err)
+			return told{text, stream.Model(), stream.Headers(), stream.Degraded()}
+		}
+		var riders [2]told
+		var all sync.WaitGroup
+		for i := range riders {
+			all.Go(func() { riders[i] = get() })
+		}
+		all.Wait()
+		want := told{"standing in", "small", []string{"X-Haiku-Cache", "miss", "X-Haiku-Served-By", "small"}, true}
+		require.Equal(t, [2]told{want, want}, riders)
+		require.EqualValues(t, 1, c.tiers.Stats().Shared)
+		require.EqualValues(t, 1, c.tiers.Stats().Refused)
+		well.Store(true)
+		require.Equal(t, "well", get().text)
+		require.Equal(t, told{"well", "", []string{"X-Haiku-Cache", "hit", "X-Haiku-Cache-Age", "0"}, false}, get())
+	})
 }

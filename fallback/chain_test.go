@@ -434,3 +434,12 @@ func serve(w http.ResponseWriter, m haiku.Model) {
 	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model":"large","stream":true,"messages":[{"role":"user","content":"x"}]}`))
 	openai.Handler(m, haiku.Logging(discard)).ServeHTTP(w, r)
 }
+
+func TestAnAnswerByAStandInIsDegraded(t *testing.T) {
+	for place, primary := range []haiku.Model{small(), does("large", errs(errBroken))} {
+		stream := haiku.NewStream(haiku.WithLogger(t.Context(), slog.New(slog.DiscardHandler)), newChain(t, Options{}, primary, small()), &haiku.Request{Prompt: "x"})
+		_, err := stream.Text()
+		require.NoError(t, err)
+		require.Equal(t, place > 0, stream.Degraded())
+	}
+}

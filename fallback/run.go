@@ -172,6 +172,9 @@ func (r *run) claim(a *attempt) bool {
 		}
 	}
 	r.w.SetHeader(HeaderServedBy, a.name())
+	if a.place > 0 {
+		r.w.SetDegraded()
+	}
 	if a.member().named {
 		r.w.SetModel(a.member().name)
 	}

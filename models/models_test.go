@@ -30,10 +30,16 @@ import (
 // server speaks OpenAI's API and notes what it is asked.
 type server struct {
 	*httptest.Server
-	says string // empty is status 500
 
 	mu    sync.Mutex
+	says  string   // empty is status 500
 	asked []string // path, model, credentials
+}
+
+func (s *server) set(says string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.says = says
 }
 
 func serve(t *testing.T, says string) *server {
@@ -51,9 +57,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.Unmarshal(data, &body)
 	s.mu.Lock()
 	s.asked = append(s.asked, strings.TrimSpace(r.URL.Path+" "+body.Model+" "+r.Header.Get("Authorization")))
+	says := s.says
 	s.mu.Unlock()
 	switch {
-	case s.says == "":
+	case says == "":
 		w.WriteHeader(http.StatusInternalServerError)
 	case strings.HasSuffix(r.URL.Path, "/models"):
 		_, _ = io.WriteString(w, `{"data":[{"id":"org/chat"},{"id":"sql","parent":"org/chat"}]}`)
@@ -62,7 +69,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(r.URL.Path, "/health"):
 	default:
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = fmt.Fprintf(w, "data: {\"model\":%q,\"choices\":[{\"index\":0,\"delta\":{\"content\":%q},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", body.Model, s.says)
+		_, _ = fmt.Fprintf(w, "data: {\"model\":%q,\"choices\":[{\"index\":0,\"delta\":{\"content\":%q},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", body.Model, says)
 	}
 }
 
@@ -250,6 +257,43 @@ func TestWrappersStandAroundWhatTheyName(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
 	require.Equal(t, []string{"outer of a", "inner of a"}, ended)
+}
+
+func TestAnswersByAModelThatStandsInAreNotKept(t *testing.T) {
+	tiers, err := cache.New(cache.Options{})
+	require.NoError(t, err)
+	defer tiers.Close()
+	main := serve(t, "")
+	s := open(t, `{"models": [
+		{"name": "chat", "servers": [{"url": "`+main.URL+`"}], "fallback": ["small"], "wrap": ["cache"]},
+		{"name": "small", "local": "tiny", "hidden": true}
+	]}`, models.Parts{
+		Models:   map[string]haiku.Model{"tiny": local(t, "standing in")},
+		Upstream: upstream.Options{Retry: upstream.Retry{Attempts: 1}},
+		Wrappers: map[string]func(string, haiku.Model) (haiku.Model, func()){
+			"cache": func(name string, inner haiku.Model) (haiku.Model, func()) {
+				c := cache.Through(inner, tiers, cache.Policy{Model: name})
+				return c, c.Close
+			},
+		},
+	})
+	get := func() [3]string {
+		w := httptest.NewRecorder()
+		body := `{"model": "chat", "temperature": 0, "messages": [{"role": "user", "content": "hi"}]}`
+		r := httptest.NewRequestWithContext(haiku.WithLogger(t.Context(), slog.New(slog.DiscardHandler)), http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		openai.Handler(s).ServeHTTP(w, r)
+		var answer struct {
+			Choices []struct{ Message struct{ Content string } }
+		}
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
+		return [3]string{answer.Choices[0].Message.Content, w.Header().Get("X-Haiku-Cache"), w.Header().Get(fallback.HeaderServedBy)}
+	}
+	require.Equal(t, [3]string{"standing in", "miss", "small"}, get())
+	main.set("from the gpu")
+	require.Equal(t, [3]string{"from the gpu", "miss", "chat"}, get())
+	main.set("")
+	require.Equal(t, [3]string{"from the gpu", "hit", ""}, get())
 }
 
 func TestADescriptionIsToldAllThatIsWrongWithIt(t *testing.T) {
