@@ -165,14 +165,14 @@ func (r *Registry) Models() []haiku.ModelInfo {
 		}
 	}
 	for name, m := range models {
-		info := haiku.ModelInfo{OwnedBy: "haiku"}
+		var info haiku.ModelInfo
 		if l, ok := haiku.ModelAs[haiku.Lister](m); ok {
 			bases := slices.DeleteFunc(slices.Clone(l.Models()), func(i haiku.ModelInfo) bool { return i.Parent != "" })
 			if len(bases) == 1 {
 				info = bases[0]
 			}
 		}
-		info.ID = name
+		info.ID, info.OwnedBy = name, cmp.Or(info.OwnedBy, "haiku")
 		byName[name] = info
 	}
 	return slices.SortedFunc(maps.Values(byName), func(a, b haiku.ModelInfo) int { return strings.Compare(a.ID, b.ID) })

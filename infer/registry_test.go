@@ -89,7 +89,7 @@ func TestARegistryMayBeChangedByAModelThatIsAskedForItsNames(t *testing.T) {
 	go func() { done <- r.Models() }()
 	select {
 	case got := <-done:
-		require.Equal(t, []haiku.ModelInfo{{ID: "a", ContextTokens: 7}}, got)
+		require.Equal(t, []haiku.ModelInfo{{ID: "a", OwnedBy: "haiku", ContextTokens: 7}}, got)
 	case <-time.After(5 * time.Second):
 		require.Fail(t, "the registry waits for itself")
 	}
