@@ -24,9 +24,9 @@ var names = map[string]func(*Load, float64){
 	"llamacpp:kv_cache_usage_ratio": setKV,
 }
 
-func addQueued(l *Load, v float64)  { l.Queued += int(v) }
-func addRunning(l *Load, v float64) { l.Running += int(v) }
-func setKV(l *Load, v float64)      { l.KV = max(l.KV, v) }
+func addQueued(l *Load, v float64)  { l.Queued = max(l.Queued, 0) + int(min(v, maxCount)) }
+func addRunning(l *Load, v float64) { l.Running = max(l.Running, 0) + int(min(v, maxCount)) }
+func setKV(l *Load, v float64)      { l.KV = max(l.KV, min(v, 1)) }
 
 // maxMetricsBytes bounds what is read of a server's metrics.
 const maxMetricsBytes = 4 << 20
@@ -55,7 +55,7 @@ func Metrics(client *http.Client, url string) func(context.Context) (Load, error
 
 // parseMetrics reads the text format of Prometheus, as far as Load goes.
 func parseMetrics(r io.Reader) (Load, error) {
-	var load Load
+	load := Load{Queued: -1, Running: -1, KV: -1}
 	known, newest := false, -1.0
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)

@@ -27,10 +27,10 @@ vllm:lora_requests_info{max_lora="3",running_lora_adapters="law,cooking",waiting
 vllm:lora_requests_info{max_lora="3",running_lora_adapters="older",waiting_lora_adapters=""} 1.2e+09
 `, Load{Queued: 2, Running: 3, KV: 0.25, Adapters: map[string]Adapter{"law": Active, "cooking": Active, "poems": Waiting}}},
 		"two engines": {"vllm:num_requests_running{engine=\"0\"} 3\nvllm:num_requests_running{engine=\"1\"} 4\nvllm:kv_cache_usage_perc{engine=\"0\"} 0.5\nvllm:kv_cache_usage_perc{engine=\"1\"} 0.1\n",
-			Load{Running: 7, KV: 0.5}},
+			Load{Queued: -1, Running: 7, KV: 0.5}},
 		"SGLang":    {"sglang:num_running_reqs{model_name=\"m\"} 1.0\nsglang:num_queue_reqs 4\nsglang:token_usage 0.9\r\n", Load{Queued: 4, Running: 1, KV: 0.9}},
-		"llama.cpp": {"llamacpp:requests_processing 2\nllamacpp:requests_deferred 1\n", Load{Queued: 1, Running: 2}},
-		"odd lines": {"{}\n \nvllm:num_requests_running\nvllm:num_requests_running NaN\nvllm:num_requests_running -1\nvllm:num_requests_running{a=\"}\nvllm:num_requests_running +Inf\nvllm:num_requests_running 5", Load{Running: 5}},
+		"llama.cpp": {"llamacpp:requests_processing 2\nllamacpp:requests_deferred 1\n", Load{Queued: 1, Running: 2, KV: -1}},
+		"odd lines": {"{}\n \nvllm:num_requests_running\nvllm:num_requests_running NaN\nvllm:num_requests_running -1\nvllm:num_requests_running{a=\"}\nvllm:num_requests_running +Inf\nvllm:num_requests_running 5", Load{Queued: -1, Running: 5, KV: -1}},
 	} {
 		got, err := parseMetrics(strings.NewReader(c.text))
 		require.NoError(t, err, name)
@@ -53,7 +53,7 @@ func TestMetricsAreAskedOfAServer(t *testing.T) {
 	ask := Metrics(server.Client(), server.URL+"/metrics")
 	got, err := ask(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, Load{Queued: 2}, got)
+	require.Equal(t, Load{Queued: 2, Running: -1, KV: -1}, got)
 	status = http.StatusNotFound
 	_, err = ask(t.Context())
 	require.Error(t, err)
@@ -80,15 +80,15 @@ func FuzzMetrics(f *testing.F) {
 	f.Add("sglang:token_usage 0.5")
 	f.Fuzz(func(t *testing.T, text string) {
 		load, err := parseMetrics(strings.NewReader(text))
-		if err == nil && (load.Queued < 0 || load.Running < 0 || load.KV < 0) {
+		if err == nil && (load.Queued < -1 || load.Running < -1 || !(load.KV >= -1 && load.KV <= 1)) {
 			t.Fatalf("%+v", load)
 		}
 	})
 }
 
-func TestWhatAnEngineDoesNotTellIsNothing(t *testing.T) {
+func TestWhatAnEngineDoesNotTellIsNotTold(t *testing.T) {
 	nan := math.NaN()
-	require.Equal(t, Load{}, Told(upstream.Load{Queued: nan, Running: nan, KVUse: nan}))
-	require.Equal(t, Load{Queued: 3, Running: 1 << 30, KV: 1}, Told(upstream.Load{Queued: 3, Running: math.Inf(1), KVUse: 7}))
-	require.Equal(t, Load{KV: 0.5}, Told(upstream.Load{Queued: -1, Running: nan, KVUse: 0.5}))
+	require.Equal(t, Load{Queued: -1, Running: -1, KV: -1}, Told(upstream.Load{Queued: nan, Running: nan, KVUse: nan}))
+	require.Equal(t, Load{Queued: 3, Running: 1 << 30, KV: 1}, Told(upstream.Load{Queued: 3, Running: math.Inf(1), KVUse: 7}).sane())
+	require.Equal(t, Load{Queued: -1, Running: -1, KV: 0.5}, Told(upstream.Load{Queued: -1, Running: nan, KVUse: 0.5}))
 }

@@ -21,7 +21,7 @@ type Endpoint struct {
 	// answers; nil for none.
 	Gauge *Gauge
 	// Metrics asks the server for its load, such as [Metrics]; nil for none. It is
-	// polled while Gauge tells nothing new.
+	// polled while Gauge tells nothing new of what it has told.
 	Metrics func(ctx context.Context) (Load, error)
 	// Probe tells whether the server can answer, by having it do so or by asking
 	// its health check; nil is always. An error means no.
@@ -30,10 +30,13 @@ type Endpoint struct {
 
 // Options shape a [Pool]. The zero value is ready to use.
 type Options struct {
-	// AffinityBytes is how much of a conversation's beginning decides which server
-	// it belongs to: requests that share it find its keys and values there. It
-	// should hold the system prompt and a little of what follows. 0 means 1024,
-	// negative switches affinity off.
+	// AffinityBytes is how much of a conversation's opening, which is all up to
+	// and with the first message of the user's, decides which server it belongs to.
+	// Later turns of it find its keys and values there, and so do conversations
+	// that share the whole opening, or one longer than this, as about a document.
+	// Of a prompt that is no conversation it is how much of the beginning decides:
+	// turns of one stay together from that length on. 0 means 16 KiB of an opening
+	// and 1 KiB of a prompt, negative switches affinity off.
 	AffinityBytes int
 	// Attempts is how many servers are asked for an answer before its first token;
 	// 0 means 3.
@@ -44,7 +47,7 @@ type Options struct {
 	// Poll is the time between two questions for a server's load; 0 means 100 ms.
 	Poll time.Duration
 	// Stale is the age from which on a reported load is not believed; 0 means
-	// 500 ms.
+	// 500 ms, or three times Poll if that is longer.
 	Stale time.Duration
 	// Probe is the time between two probes, and how long one may take; 0 means 2 s.
 	Probe time.Duration
@@ -56,11 +59,10 @@ type Options struct {
 }
 
 func (o Options) filled() Options {
-	o.AffinityBytes = cmp.Or(o.AffinityBytes, 1024)
 	o.Attempts = max(cmp.Or(o.Attempts, 3), 1)
 	o.SlowStart = cmp.Or(o.SlowStart, 10*time.Second)
 	o.Poll = max(cmp.Or(o.Poll, 100*time.Millisecond), time.Millisecond)
-	o.Stale = cmp.Or(o.Stale, 500*time.Millisecond)
+	o.Stale = cmp.Or(o.Stale, max(500*time.Millisecond, 3*o.Poll))
 	o.Probe = max(cmp.Or(o.Probe, 2*time.Second), time.Millisecond)
 	o.Failures = max(cmp.Or(o.Failures, 2), 1)
 	if o.Logger == nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +30,7 @@ type Pool struct {
 // member is a server of a pool. What is below is guarded by the pool's mutex.
 type member struct {
 	Endpoint
+	hash  uint64 // of its name
 	gauge *Gauge
 
 	inFlight         atomic.Int64 // changed under the mutex only
@@ -35,7 +38,7 @@ type member struct {
 	down, draining   bool
 	failures         int // of probes, in a row
 	polling, probing bool
-	probed           time.Time
+	polled, probed   time.Time
 	idle             chan struct{} // closed when it is drained; nil before
 	stats            Status
 }
@@ -48,8 +51,9 @@ type Status struct {
 	// Load is what the server told last, if Fresh.
 	Load  Load
 	Fresh bool
-	// Requests were sent there since it joined, Refused of them failed before
-	// their first token.
+	// Requests were sent there since it joined. Refused are those of them that
+	// failed before their first token, neither by the client's fault nor by its
+	// leaving.
 	Requests, Refused int64
 }
 
@@ -81,7 +85,7 @@ func (p *Pool) add(e Endpoint, joined time.Time) error {
 	if e.Name == "" || e.Model == nil {
 		return errors.New("pool: an endpoint needs a name and a model")
 	}
-	m := &member{Endpoint: e, gauge: e.Gauge, joined: joined}
+	m := &member{Endpoint: e, hash: hashOf(e.Name), gauge: e.Gauge, joined: joined}
 	if m.gauge == nil {
 		m.gauge = new(Gauge)
 	}
@@ -140,6 +144,13 @@ func (m *member) rest() {
 	}
 }
 
+// hashOf is the same in every process.
+func hashOf(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return h.Sum64()
+}
+
 func (p *Pool) member(name string) *member {
 	for _, m := range p.members {
 		if m.Name == name {
@@ -153,13 +164,12 @@ func (p *Pool) member(name string) *member {
 // asked; after it never.
 func (p *Pool) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
 	var failed error
-	tried := map[*member]bool{}
-	for range p.opts.Attempts {
-		m := p.place(req, tried)
+	way := way{affinity: affinityOf(req, p.opts.AffinityBytes), adapter: p.adapterOf(req.Model)}
+	for len(way.tried) < p.opts.Attempts {
+		m := p.place(&way)
 		if m == nil {
 			break
 		}
-		tried[m] = true
 		spoke, err := p.ask(ctx, w, m, req)
 		if err == nil || spoke || ctx.Err() != nil || !elsewhere(err) {
 			return err
@@ -172,6 +182,13 @@ func (p *Pool) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.R
 	return failed
 }
 
+// way is a request on its way to a server.
+type way struct {
+	affinity uint64
+	adapter  string // empty for none
+	tried    []*member
+}
+
 // ask has one server answer, and reports whether anything of its answer has gone
 // to the client.
 func (p *Pool) ask(ctx context.Context, w *haiku.StreamWriter, m *member, req *haiku.Request) (spoke bool, err error) {
@@ -179,23 +196,29 @@ func (p *Pool) ask(ctx context.Context, w *haiku.StreamWriter, m *member, req *h
 		spoke = true
 		return true
 	})
-	defer p.leave(m, &spoke)
+	refused := true // also if it ends this goroutine
+	defer func() { p.leave(m, refused) }()
 	err = branch.Generate(ctx, m.Model, req)
 	w.SetUsage(branch.Usage())
+	refused = err != nil && !spoke && ctx.Err() == nil && elsewhere(err)
 	return spoke, err
 }
 
-// elsewhere reports whether another server may do better.
+// elsewhere reports whether another server may do better. One may have an adapter
+// that another lacks.
 func elsewhere(err error) bool {
 	status := haiku.ErrorFrom(err).Status
-	return status == 429 || status >= 500
+	return status == 429 || status >= 500 || errors.Is(err, haiku.ErrModelNotFound)
 }
 
-// worse is the one of two errors that tells a client more: the sooner of those
-// that say when to come back.
+// worse is the one of two errors that tells a client more: that of a server which
+// has the model, and of those the sooner that says when to come back.
 func worse(a, b error) error {
-	if a == nil {
+	if a == nil || errors.Is(a, haiku.ErrModelNotFound) {
 		return b
+	}
+	if errors.Is(b, haiku.ErrModelNotFound) {
+		return a
 	}
 	x, y := haiku.ErrorFrom(a), haiku.ErrorFrom(b)
 	if y.RetryAfter > 0 && (x.RetryAfter == 0 || y.RetryAfter < x.RetryAfter) {
@@ -205,14 +228,13 @@ func worse(a, b error) error {
 }
 
 // place chooses a server that was not tried yet, and counts the request there.
-func (p *Pool) place(req *haiku.Request, tried map[*member]bool) *member {
-	affinity := affinityOf(req, p.opts.AffinityBytes)
+func (p *Pool) place(way *way) *member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var members []*member
 	var all []candidate
 	for _, m := range p.members {
-		if !m.down && !m.draining && !tried[m] {
+		if !m.down && !m.draining && !slices.Contains(way.tried, m) {
 			members = append(members, m)
 			all = append(all, m.candidate(p.opts))
 		}
@@ -220,87 +242,91 @@ func (p *Pool) place(req *haiku.Request, tried map[*member]bool) *member {
 	if len(all) == 0 {
 		return nil
 	}
-	m := members[pick(all, affinity, req.Model)[0]]
+	m := members[pick(all, way.affinity, way.adapter, rand.Uint64())[0]]
+	way.tried = append(way.tried, m)
 	m.inFlight.Add(1)
 	m.stats.Requests++
 	return m
 }
 
 func (m *member) candidate(o Options) candidate {
-	c := candidate{name: m.Name, inFlight: int(m.inFlight.Load()), weight: 1}
-	c.load, c.mine, c.fresh = m.gauge.read(o.Stale)
+	c := candidate{name: m.Name, hash: m.hash, inFlight: int(m.inFlight.Load()), weight: 1}
+	c.load, c.others, c.fresh = m.gauge.read(o.Stale)
 	if age := time.Since(m.joined); age < o.SlowStart {
 		c.weight = 0.1 + 0.9*float64(age)/float64(o.SlowStart)
 	}
 	return c
 }
 
-func (p *Pool) leave(m *member, spoke *bool) {
+func (p *Pool) leave(m *member, refused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.inFlight.Add(-1)
-	if !*spoke {
+	if refused {
 		m.stats.Refused++
 	}
 	m.rest()
 }
 
-// affinityOf hashes the first bytes of a prompt, with who asks for what: the same
-// in every process. 0 is none.
-func affinityOf(req *haiku.Request, most int) uint64 {
-	if most <= 0 {
-		return 0
+// adapterOf returns name if it is an adapter's: one that a server has told of, or
+// lists with a parent. For any other name it does not matter what adapters a
+// server has.
+func (p *Pool) adapterOf(name string) string {
+	if name == "" {
+		return ""
 	}
-	h := fnv.New64a()
-	left := most
-	write := func(s string) {
-		s = s[:min(len(s), left)]
-		left -= len(s)
-		_, _ = h.Write([]byte(s))
-		_, _ = h.Write([]byte{0xff}) // in no text
+	telling := false
+	members := p.snapshot()
+	for _, m := range members {
+		load, _, _ := m.gauge.read(p.opts.Stale)
+		if _, known := load.Adapters[name]; known {
+			return name
+		}
+		telling = telling || load.Adapters != nil || load.AdapterRoom
 	}
-	for _, s := range [...]string{req.Tenant, req.Model} {
-		_, _ = h.Write([]byte(s))
-		_, _ = h.Write([]byte{0xff})
+	if !telling {
+		return "" // and so nothing to compare
 	}
-	for i := 0; i < len(req.Messages) && left > 0; i++ {
-		write(string(req.Messages[i].Role))
-		write(req.Messages[i].Content)
+	for _, m := range members {
+		for _, info := range modelsOf(m.Model) {
+			if info.ID == name && info.Parent != "" {
+				return name
+			}
+		}
 	}
-	write(req.Prompt)
-	for i := 0; i < len(req.PromptTokens) && left > 0; i++ {
-		id := uint32(req.PromptTokens[i])
-		_, _ = h.Write([]byte{byte(id), byte(id >> 8), byte(id >> 16), byte(id >> 24)})
-		left -= 4
+	return ""
+}
+
+// snapshot returns the servers of now.
+func (p *Pool) snapshot() []*member {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.members)
+}
+
+// modelsOf returns what a model lists, if it lists anything.
+func modelsOf(m haiku.Model) []haiku.ModelInfo {
+	if lister, ok := haiku.ModelAs[haiku.Lister](m); ok {
+		return lister.Models()
 	}
-	return h.Sum64() | 1
+	return nil
 }
 
 // TakesExtensions asks the first server: all have the same model.
 func (p *Pool) TakesExtensions(req *haiku.Request) error {
-	p.mu.Lock()
-	if len(p.members) == 0 {
-		p.mu.Unlock()
+	members := p.snapshot()
+	if len(members) == 0 {
 		return nil // there is nobody to refuse it
 	}
-	first := p.members[0].Model
-	p.mu.Unlock()
-	return haiku.TakesExtensions(first, req)
+	return haiku.TakesExtensions(members[0].Model, req)
 }
 
 // Models lists what the servers list, each name once.
 func (p *Pool) Models() []haiku.ModelInfo {
-	p.mu.Lock()
-	members := append([]*member(nil), p.members...)
-	p.mu.Unlock()
 	var all []haiku.ModelInfo
 	seen := map[string]bool{}
-	for _, m := range members {
-		lister, ok := haiku.ModelAs[haiku.Lister](m.Model)
-		if !ok {
-			continue
-		}
-		for _, info := range lister.Models() {
+	for _, m := range p.snapshot() {
+		for _, info := range modelsOf(m.Model) {
 			if !seen[info.ID] {
 				seen[info.ID] = true
 				all = append(all, info)

@@ -88,7 +88,9 @@ func TestARequestGoesOnToAServerThatAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &server{name: "a", fail: haiku.ErrOverloaded.With("", "busy")}
 		b := &server{name: "b"}
-		p := open(t, Options{AffinityBytes: -1}, Endpoint{Name: "a", Model: a}, Endpoint{Name: "b", Model: b})
+		full := new(Gauge)
+		p := open(t, Options{AffinityBytes: -1}, Endpoint{Name: "a", Model: a}, Endpoint{Name: "b", Model: b, Gauge: full})
+		full.Report(Load{Queued: saturatedQueue}) // so that a is asked first
 		text, model, err := ask(t, p, "x")
 		require.NoError(t, err)
 		require.Equal(t, []string{"xx", "b"}, []string{text, model})
@@ -103,7 +105,7 @@ func TestARequestGoesOnToAServerThatAnswers(t *testing.T) {
 		require.ErrorIs(t, err, a.breaks, "never after the first token")
 		require.Equal(t, 1, b.runs)
 		status := p.Status()
-		require.Equal(t, []int64{3, 2, 1, 0}, []int64{status[0].Requests, status[0].Refused, status[1].Requests, status[1].Refused})
+		require.Equal(t, []int64{3, 1, 1, 0}, []int64{status[0].Requests, status[0].Refused, status[1].Requests, status[1].Refused}, "a bad request is no refusal")
 	})
 }
 
@@ -228,9 +230,7 @@ func TestLoadsArePolledAndGrowOld(t *testing.T) {
 		down.Store(true)
 		<-time.After(2 * time.Second)
 		require.False(t, p.Status()[0].Fresh)
-		_, model, err = ask(t, p, "x")
-		require.NoError(t, err)
-		require.Equal(t, "a", model, "nothing is known any more: the first")
+		require.Len(t, chosen(t, p, 50, ""), 2, "nothing is known any more")
 	})
 }
 
