@@ -162,7 +162,7 @@ func (g *generation) attempt(ctx context.Context, c *call) (err error) {
 		return err
 	}
 	defer resp.Body.Close()
-	defer g.e.observe(resp)
+	defer g.e.observe(resp)()
 	if resp.StatusCode != http.StatusOK {
 		return statusError(resp)
 	}

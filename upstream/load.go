@@ -27,21 +27,21 @@ type Load struct {
 	At time.Time
 }
 
-// observe hands on the load that a response tells of: in its header or, once
-// its body has been read to the end, in its trailer.
-func (e *Engine) observe(resp *http.Response) {
+// observe hands on the load that a response's header tells of, which is that of
+// now, and returns a function that does so for its trailer, to be called once its
+// body has been read to the end.
+func (e *Engine) observe(resp *http.Response) (trailer func()) {
 	if e.opts.OnLoad == nil {
-		return
+		return func() {}
 	}
-	for _, h := range []http.Header{resp.Trailer, resp.Header} {
-		if text := h.Get(headerLoad); text != "" {
-			if load, ok := parseLoad(text); ok {
-				load.At = time.Now()
-				e.opts.OnLoad(load)
-				return
-			}
+	tell := func(h http.Header) {
+		if load, ok := parseLoad(h.Get(headerLoad)); ok {
+			load.At = time.Now()
+			e.opts.OnLoad(load)
 		}
 	}
+	tell(resp.Header)
+	return func() { tell(resp.Trailer) }
 }
 
 // loadJSON are the members of an ORCA report that matter here.

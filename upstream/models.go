@@ -169,7 +169,7 @@ func (e *Engine) fetchCall(ctx context.Context, c *call, timed bool) (data []byt
 		return nil, err
 	}
 	defer resp.Body.Close()
-	defer e.observe(resp)
+	defer e.observe(resp)()
 	if resp.StatusCode != http.StatusOK {
 		return nil, statusError(resp)
 	}

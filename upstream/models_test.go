@@ -153,3 +153,23 @@ func TestTheLoadIsHandedOn(t *testing.T) {
 	require.Equal(t, 1.5, got[2].Utilization)
 	require.NotZero(t, got[0].At)
 }
+
+// TestAHeadersLoadIsToldWhenItComes keeps the answer going until the load of its
+// header has been told: at the end of a long one it would be old.
+func TestAHeadersLoadIsToldWhenItComes(t *testing.T) {
+	told := make(chan Load, 2)
+	e, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", headerLoad)
+		w.Header().Set(headerLoad, "TEXT num_requests_waiting=3")
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case l := <-told:
+			require.Equal(t, 3.0, l.Queued)
+			w.Header().Set(headerLoad, "TEXT num_requests_waiting=4")
+		case <-time.After(5 * time.Second):
+		}
+		events(plain...)(w, r)
+	}, Options{OnLoad: func(l Load) { told <- l }, Retry: Retry{Attempts: 1}})
+	ask(t.Context(), e, hello())
+	require.Equal(t, 4.0, (<-told).Queued, "and that of a trailer at the end")
+}

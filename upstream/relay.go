@@ -188,7 +188,7 @@ func (r *relay) attempt(ctx context.Context, call *call) (err error) {
 	resp, err := r.e.send(ctx, call, r.watch)
 	if err == nil {
 		defer resp.Body.Close()
-		defer r.e.observe(resp)
+		defer r.e.observe(resp)()
 		if err = r.pass(resp); err == nil {
 			return nil
 		}
