@@ -170,8 +170,19 @@ func (c *Chain) Close() {
 
 // Generate answers req.
 func (c *Chain) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
-	r := &run{chain: c, ctx: ctx, w: w, req: req, budget: c.opts.FirstToken}
-	if t := req.Objective.TTFT; t > 0 {
+	return c.generate(&run{chain: c, ctx: ctx, w: w, req: req, budget: c.opts.FirstToken})
+}
+
+// GenerateCall is Generate for one who chooses among models by himself, as a pool
+// of servers does, and has asked the first model's breaker: call is what its Allow
+// has returned, or the zero Call for an attempt that is not judged. It ends the
+// call, and the answer does not name the model.
+func (c *Chain) GenerateCall(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request, call Call) error {
+	return c.generate(&run{chain: c, ctx: ctx, w: w, req: req, budget: c.opts.FirstToken, chosen: true, call: &call})
+}
+
+func (c *Chain) generate(r *run) error {
+	if t := r.req.Objective.TTFT; t > 0 {
 		r.budget = min(r.budget, max(t/2, 1))
 	}
 	r.open, r.begun = r.space[0][:0], r.space[1][:0]

@@ -20,6 +20,8 @@ type run struct {
 	w      *haiku.StreamWriter
 	req    *haiku.Request
 	budget time.Duration  // to the first token, where another can be asked
+	chosen bool           // by whoever asks, who has the first model's call
+	call   *Call          // that one, until it is somebody's to end
 	all    sync.WaitGroup // timers that are set, and what they run
 
 	mu       sync.Mutex
@@ -111,7 +113,7 @@ func (r *run) more() bool {
 // observers do.
 func (r *run) prepare(place int) (a *attempt, f failure) {
 	m := r.chain.members[place]
-	var call Call
+	call, asked := r.asked(place)
 	defer func() {
 		if v := recover(); v != nil {
 			call.Done(Outcome{})
@@ -119,17 +121,30 @@ func (r *run) prepare(place int) (a *attempt, f failure) {
 		}
 	}()
 	if err := r.chain.lacks(place, r.req); err != nil {
+		call.Done(Outcome{})
 		m.stats.lacking.Add(1)
 		return nil, failure{place: place, err: err, lacks: true}
 	}
-	var ok bool
-	if call, ok = m.breaker.Allow(); !ok {
+	if !asked {
+		call, asked = m.breaker.Allow()
+	}
+	if !asked {
 		m.stats.refused.Add(1)
 		e := haiku.ErrOverloaded.With("", "the model is left alone after failures, try again later")
 		e.RetryAfter = call.RetryAfter()
 		return nil, failure{place: place, err: e}
 	}
 	return newAttempt(r, place, call), failure{}
+}
+
+// asked returns the call that came with the request, which is then the caller's to
+// end.
+func (r *run) asked(place int) (call Call, ok bool) {
+	if place > 0 || r.call == nil {
+		return Call{}, false
+	}
+	call, r.call = *r.call, nil
+	return call, true
 }
 
 // enter makes an attempt one that may answer, in the place of another if late is
@@ -170,6 +185,9 @@ func (r *run) claim(a *attempt) bool {
 		if other != a && !other.judged() {
 			other.cancel(ErrOvertaken)
 		}
+	}
+	if r.chosen && a.place == 0 {
+		return true
 	}
 	r.w.SetHeader(HeaderServedBy, a.name())
 	if a.place > 0 {
@@ -232,6 +250,9 @@ func (r *run) leave() {
 	}
 	r.mu.Unlock()
 	r.all.Wait()
+	if r.call != nil {
+		r.call.Done(Outcome{})
+	}
 }
 
 // result is what the stream learns, and how much was used as far as is known.
