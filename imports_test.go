@@ -68,7 +68,7 @@ var arrows = map[string]edges{
 	"fallback/etcd":     {code: []string{"fallback", strictJSON, etcdAPI, etcdClient, etcdLogger, grpc}, tests: []string{"internal/testserver"}},
 	"fallback/replicas": {tests: []string{"fallback", "fallback/etcd", "fallback/redis", "internal/testserver", redisClient, etcdClient}},
 	"upstream":          {code: []string{".", "internal/sse", "internal/sseread", strictJSON}, tests: public},
-	"upstream/pool":     {code: []string{".", "upstream", "internal/splitmix"}},
+	"upstream/pool":     {code: []string{".", "fallback", "upstream", "internal/splitmix"}},
 	// Nothing but what imports it pays for gRPC.
 	"upstream/kserve": {code: []string{".", grpc, protobuf}, tests: []string{"haikutest"}},
 

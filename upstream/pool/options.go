@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/fallback"
 )
 
 // Endpoint is one server.
@@ -14,8 +15,10 @@ type Endpoint struct {
 	// Name is unique in the pool and the same in every process: what belongs to
 	// which server depends on it.
 	Name string
-	// Model answers requests there. One that refuses at once, as a breaker around
-	// it does, is passed by.
+	// Model answers requests there. The pool moves on to another server when it
+	// fails, so it should not try again itself, nor wait for ever: an engine of
+	// package upstream has Options.Retry.Attempts 1 and a bound in
+	// Options.FirstToken.
 	Model haiku.Model
 	// Gauge is where the Model reports the server's load as it is told with
 	// answers; nil for none.
@@ -51,6 +54,19 @@ type Options struct {
 	Stale time.Duration
 	// Probe is the time between two probes, and how long one may take; 0 means 2 s.
 	Probe time.Duration
+	// Breaker is what the servers' breakers are like, one each, with the server's
+	// name after a slash if it has a Name. What is left zero is for a pool: OpenFor
+	// 30 s, no limits on times unless some are given, and without them policies for
+	// failures alone; after a good probe RampAnswers more at the pool's slow start.
+	// Policies that are empty but not nil eject nobody.
+	Breaker fallback.BreakerOptions
+	// MaxEjected is the share of the servers that may be ejected at once, though
+	// always one; 0 means 0.5. Of those that are sick beyond it, and when there
+	// is nobody else, requests are served as if they were not.
+	MaxEjected float64
+	// Stall ends an answer that has begun when no token comes for so long; 0 means
+	// 10 s, negative never. Time in which the reader is behind does not count.
+	Stall time.Duration
 	// Failures is how many probes in a row have to fail for a server to be passed
 	// by; 0 means 2. One that succeeds brings it back.
 	Failures int
@@ -64,6 +80,7 @@ func (o Options) filled() Options {
 	o.Poll = max(cmp.Or(o.Poll, 100*time.Millisecond), time.Millisecond)
 	o.Stale = cmp.Or(o.Stale, max(500*time.Millisecond, 3*o.Poll))
 	o.Probe = max(cmp.Or(o.Probe, 2*time.Second), time.Millisecond)
+	o.MaxEjected = cmp.Or(o.MaxEjected, 0.5)
 	o.Failures = max(cmp.Or(o.Failures, 2), 1)
 	if o.Logger == nil {
 		o.Logger = slog.Default()

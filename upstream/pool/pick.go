@@ -92,6 +92,9 @@ const boundFactor = 1.25
 // Without affinity (0), or without such a one, it is one with little load. chance
 // is a random number.
 func pick(all []candidate, affinity uint64, adapter string, chance uint64) []int {
+	if len(all) == 0 {
+		return nil
+	}
 	order, shared := rank(all, adapter, chance)
 	peers := 1
 	for peers < len(order) && order[0].tier(&order[peers]) == 0 {

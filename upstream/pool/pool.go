@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/fallback"
 )
 
 // ErrNoServer is the error of a request when no server of the pool is well.
@@ -30,12 +30,16 @@ type Pool struct {
 // member is a server of a pool. What is below is guarded by the pool's mutex.
 type member struct {
 	Endpoint
-	hash  uint64 // of its name
-	gauge *Gauge
+	hash    uint64 // of its name
+	gauge   *Gauge
+	chain   *fallback.Chain // of the endpoint's Model alone
+	breaker *fallback.Breaker
+	health  fallback.Status // of the breaker, at the last look
 
 	inFlight         atomic.Int64 // changed under the mutex only
 	joined           time.Time    // when it came, or came back
 	down, draining   bool
+	ejected          bool
 	failures         int // of probes, in a row
 	polling, probing bool
 	polled, probed   time.Time
@@ -48,6 +52,9 @@ type Status struct {
 	Name           string
 	InFlight       int // requests of this process
 	Down, Draining bool
+	// Ejected says that it is passed by, because of its Breaker, but for probes.
+	Ejected bool
+	Breaker fallback.Status
 	// Load is what the server told last, if Fresh.
 	Load  Load
 	Fresh bool
@@ -63,7 +70,7 @@ func New(o Options, endpoints ...Endpoint) (*Pool, error) {
 	p := &Pool{opts: o.filled(), cancel: cancel}
 	for _, e := range endpoints {
 		if err := p.add(e, time.Now().Add(-p.opts.SlowStart)); err != nil { // all begin together: none is cold
-			cancel()
+			p.Close()
 			return nil, err
 		}
 	}
@@ -76,6 +83,9 @@ func New(o Options, endpoints ...Endpoint) (*Pool, error) {
 func (p *Pool) Close() {
 	p.cancel()
 	p.tasks.Wait()
+	for _, m := range p.snapshot() {
+		m.chain.Close()
+	}
 }
 
 // Add takes in another server, which starts slowly.
@@ -85,20 +95,31 @@ func (p *Pool) add(e Endpoint, joined time.Time) error {
 	if e.Name == "" || e.Model == nil {
 		return errors.New("pool: an endpoint needs a name and a model")
 	}
-	m := &member{Endpoint: e, hash: hashOf(e.Name), gauge: e.Gauge, joined: joined}
+	chain, err := p.opts.chain(&e)
+	if err != nil {
+		return fmt.Errorf("pool: server %q: %w", e.Name, err)
+	}
+	m := &member{Endpoint: e, hash: hashOf(e.Name), gauge: e.Gauge, chain: chain, breaker: chain.Breaker(0), joined: joined}
 	if m.gauge == nil {
 		m.gauge = new(Gauge)
 	}
-	m.gauge.follow(&m.inFlight)
+	if !p.insert(m) {
+		chain.Close()
+		return fmt.Errorf("pool: there is a server %q already", e.Name)
+	}
+	return nil
+}
+
+// insert takes m in, unless its name is another's.
+func (p *Pool) insert(m *member) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, other := range p.members {
-		if other.Name == e.Name {
-			return fmt.Errorf("pool: there is a server %q already", e.Name)
-		}
+	if p.member(m.Name) != nil {
+		return false
 	}
+	m.gauge.follow(&m.inFlight)
 	p.members = append(p.members, m)
-	return nil
+	return true
 }
 
 // Drain sends a server no more requests, waits for those that it has, and takes it
@@ -123,14 +144,15 @@ func (p *Pool) Drain(ctx context.Context, name string) error {
 	case <-ctx.Done():
 		return fmt.Errorf("pool: drain %q: %w", name, ctx.Err())
 	}
+	p.remove(m)
+	m.chain.Close()
+	return nil
+}
+
+func (p *Pool) remove(m *member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, other := range p.members {
-		if other == m {
-			p.members = append(p.members[:i:i], p.members[i+1:]...)
-		}
-	}
-	return nil
+	p.members = slices.DeleteFunc(slices.Clone(p.members), func(other *member) bool { return other == m })
 }
 
 // rest tells whoever drains the server that it has nothing left to do.
@@ -158,143 +180,6 @@ func (p *Pool) member(name string) *member {
 		}
 	}
 	return nil
-}
-
-// Generate has one of the servers answer. Before its first token another may be
-// asked; after it never.
-func (p *Pool) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
-	var failed error
-	way := way{affinity: affinityOf(req, p.opts.AffinityBytes), adapter: p.adapterOf(req.Model)}
-	for len(way.tried) < p.opts.Attempts {
-		m := p.place(&way)
-		if m == nil {
-			break
-		}
-		spoke, err := p.ask(ctx, w, m, req)
-		if err == nil || spoke || ctx.Err() != nil || !elsewhere(err) {
-			return err
-		}
-		failed = worse(failed, err)
-	}
-	if failed == nil {
-		return ErrNoServer
-	}
-	return failed
-}
-
-// way is a request on its way to a server.
-type way struct {
-	affinity uint64
-	adapter  string // empty for none
-	tried    []*member
-}
-
-// ask has one server answer, and reports whether anything of its answer has gone
-// to the client.
-func (p *Pool) ask(ctx context.Context, w *haiku.StreamWriter, m *member, req *haiku.Request) (spoke bool, err error) {
-	branch := w.Branch(func() bool {
-		spoke = true
-		return true
-	})
-	refused := true // also if it ends this goroutine
-	defer func() { p.leave(m, refused) }()
-	err = branch.Generate(ctx, m.Model, req)
-	w.SetUsage(branch.Usage())
-	refused = err != nil && !spoke && ctx.Err() == nil && elsewhere(err)
-	return spoke, err
-}
-
-// elsewhere reports whether another server may do better. One may have an adapter
-// that another lacks.
-func elsewhere(err error) bool {
-	status := haiku.ErrorFrom(err).Status
-	return status == 429 || status >= 500 || errors.Is(err, haiku.ErrModelNotFound)
-}
-
-// worse is the one of two errors that tells a client more: that of a server which
-// has the model, and of those the sooner that says when to come back.
-func worse(a, b error) error {
-	if a == nil || errors.Is(a, haiku.ErrModelNotFound) {
-		return b
-	}
-	if errors.Is(b, haiku.ErrModelNotFound) {
-		return a
-	}
-	x, y := haiku.ErrorFrom(a), haiku.ErrorFrom(b)
-	if y.RetryAfter > 0 && (x.RetryAfter == 0 || y.RetryAfter < x.RetryAfter) {
-		return b
-	}
-	return a
-}
-
-// place chooses a server that was not tried yet, and counts the request there.
-func (p *Pool) place(way *way) *member {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var members []*member
-	var all []candidate
-	for _, m := range p.members {
-		if !m.down && !m.draining && !slices.Contains(way.tried, m) {
-			members = append(members, m)
-			all = append(all, m.candidate(p.opts))
-		}
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	m := members[pick(all, way.affinity, way.adapter, rand.Uint64())[0]]
-	way.tried = append(way.tried, m)
-	m.inFlight.Add(1)
-	m.stats.Requests++
-	return m
-}
-
-func (m *member) candidate(o Options) candidate {
-	c := candidate{name: m.Name, hash: m.hash, inFlight: int(m.inFlight.Load()), weight: 1}
-	c.load, c.others, c.fresh = m.gauge.read(o.Stale)
-	if age := time.Since(m.joined); age < o.SlowStart {
-		c.weight = 0.1 + 0.9*float64(age)/float64(o.SlowStart)
-	}
-	return c
-}
-
-func (p *Pool) leave(m *member, refused bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m.inFlight.Add(-1)
-	if refused {
-		m.stats.Refused++
-	}
-	m.rest()
-}
-
-// adapterOf returns name if it is an adapter's: one that a server has told of, or
-// lists with a parent. For any other name it does not matter what adapters a
-// server has.
-func (p *Pool) adapterOf(name string) string {
-	if name == "" {
-		return ""
-	}
-	telling := false
-	members := p.snapshot()
-	for _, m := range members {
-		load, _, _ := m.gauge.read(p.opts.Stale)
-		if _, known := load.Adapters[name]; known {
-			return name
-		}
-		telling = telling || load.Adapters != nil || load.AdapterRoom
-	}
-	if !telling {
-		return "" // and so nothing to compare
-	}
-	for _, m := range members {
-		for _, info := range modelsOf(m.Model) {
-			if info.ID == name && info.Parent != "" {
-				return name
-			}
-		}
-	}
-	return ""
 }
 
 // snapshot returns the servers of now.
@@ -340,11 +225,13 @@ func (p *Pool) Models() []haiku.ModelInfo {
 func (p *Pool) Status() []Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.judge(p.up())
 	all := make([]Status, len(p.members))
 	for i, m := range p.members {
 		s := m.stats
 		s.Name, s.InFlight, s.Down, s.Draining = m.Name, int(m.inFlight.Load()), m.down, m.draining
 		s.Load, _, s.Fresh = m.gauge.read(p.opts.Stale)
+		s.Breaker, s.Ejected = m.breaker.Status(), m.ejected
 		all[i] = s
 	}
 	return all

@@ -21,6 +21,7 @@ type server struct {
 	name   string
 	fail   error // before the first token
 	breaks error // after it
+	stalls bool  // after it
 	step   time.Duration
 	runs   int
 	sick   bool
@@ -29,12 +30,15 @@ type server struct {
 func (s *server) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
 	s.mu.Lock()
 	s.runs++
-	fail, breaks := s.fail, s.breaks
+	fail, breaks, step := s.fail, s.breaks, s.step
 	s.mu.Unlock()
 	w.SetModel(s.name)
 	for i := range 2 {
+		if i == 1 && s.stalls {
+			step = time.Hour
+		}
 		select {
-		case <-time.After(s.step):
+		case <-time.After(step):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,8 +21,8 @@ import (
 func chosen(t *testing.T, p *Pool, n int, model string) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
-	for i := range n {
-		stream := haiku.NewStream(t.Context(), p, &haiku.Request{Model: model, Prompt: fmt.Sprint(i, " ", strings.Repeat("x", 2000))})
+	for range n {
+		stream := haiku.NewStream(t.Context(), p, &haiku.Request{Model: model, Prompt: fmt.Sprint(rand.Uint64(), " ", strings.Repeat("x", 2000))})
 		_, err := stream.Text()
 		require.NoError(t, err)
 		counts[stream.Model()]++
