@@ -2,10 +2,8 @@ package pool
 
 import (
 	"cmp"
-	"context"
 	"time"
 
-	"github.com/intelliparadigm/haiku"
 	"github.com/intelliparadigm/haiku/fallback"
 )
 
@@ -19,9 +17,7 @@ func (o *Options) chain(e *Endpoint) (*fallback.Chain, error) {
 func (o *Options) breaker() fallback.BreakerOptions {
 	b := o.Breaker
 	b.OpenFor = cmp.Or(b.OpenFor, 30*time.Second)
-	if b.Ramp == nil {
-		b.Ramp = []float64{1} // the slow start is the pool's
-	}
+	b.Ramp = []float64{1} // the slow start is the pool's
 	if b.Limits == (fallback.Limits{}) {
 		b.Limits = fallback.Limits{FirstToken: -1, Gap: -1}
 		if b.Policies == nil {
@@ -76,28 +72,3 @@ func (m *member) sick() bool {
 
 // held reports whether an operator has said that the server is to be left alone.
 func (m *member) held() bool { return m.health.Forced && m.health.State == fallback.Open }
-
-// due reports whether an ejected server may have a probe.
-func (m *member) due() bool { return m.health.State == fallback.HalfOpen || m.health.After == 0 }
-
-// visit is one server's try at an answer, of which its breaker has been asked.
-type visit struct {
-	m     *member
-	call  fallback.Call
-	begun bool
-}
-
-func (v *visit) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
-	v.begun = true
-	return v.m.chain.GenerateCall(ctx, w, req, v.call)
-}
-
-// Unwrap returns the server's Model, for what it can do beside Generate.
-func (v *visit) Unwrap() haiku.Model { return v.m.Model }
-
-// end gives the call back, if it was not made.
-func (v *visit) end() {
-	if !v.begun {
-		v.call.Done(fallback.Outcome{})
-	}
-}

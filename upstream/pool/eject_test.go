@@ -202,7 +202,9 @@ func TestPoliciesThatAreNoneEjectNobody(t *testing.T) {
 }
 
 // lever is a Switch that an operator moves.
-type lever struct{ settings map[string]chan fallback.Setting }
+type lever struct {
+	settings map[string]chan fallback.Setting
+}
 
 func (l lever) Watch(ctx context.Context, name string) iter.Seq2[fallback.Setting, error] {
 	return func(yield func(fallback.Setting, error) bool) {

@@ -57,8 +57,9 @@ type Options struct {
 	// Breaker is what the servers' breakers are like, one each, with the server's
 	// name after a slash if it has a Name. What is left zero is for a pool: OpenFor
 	// 30 s, no limits on times unless some are given, and without them policies for
-	// failures alone; after a good probe RampAnswers more at the pool's slow start.
-	// Policies that are empty but not nil eject nobody.
+	// failures alone. After a good probe it takes RampAnswers more, while the pool's
+	// slow start stands in for Ramp. Policies that are empty but not nil eject
+	// nobody.
 	Breaker fallback.BreakerOptions
 	// MaxEjected is the share of the servers that may be ejected at once, though
 	// always one; 0 means 0.5. Of those that are sick beyond it, and when there

@@ -85,39 +85,28 @@ func (a *place) tier(b *place) int {
 // before requests that belong to it go elsewhere.
 const boundFactor = 1.25
 
-// pick orders servers for a request: the first is where it goes, the others are
-// for when that refuses. Of servers that are not saturated, and have its adapter
-// or can have it soonest, it is the one to which affinity points: the first, in an
-// order that depends on affinity and names alone, whose load is within its bound.
-// Without affinity (0), or without such a one, it is one with little load. chance
-// is a random number.
-func pick(all []candidate, affinity uint64, adapter string, chance uint64) []int {
-	if len(all) == 0 {
-		return nil
-	}
+// pick chooses a server for a request. Of those that are not saturated, and have
+// its adapter or can have it soonest, it is the one to which affinity points: the
+// first, in an order that depends on affinity and names alone, whose load is within
+// its bound. Without affinity (0), or without such a one, it is one with little
+// load. chance is a random number.
+func pick(all []candidate, affinity uint64, adapter string, chance uint64) int {
 	order, shared := rank(all, adapter, chance)
 	peers := 1
 	for peers < len(order) && order[0].tier(&order[peers]) == 0 {
 		peers++
 	}
-	first := -1
+	chosen := -1
 	if affinity != 0 {
-		first = belongs(order[:peers], affinity)
+		chosen = belongs(order[:peers], affinity)
 	}
-	if first < 0 {
-		first = 0
+	if chosen < 0 {
+		chosen = 0
 		if shared {
-			first = ofTwo(peers, chance)
+			chosen = ofTwo(peers, chance)
 		}
 	}
-	indices := make([]int, 0, len(order))
-	indices = append(indices, order[first].index)
-	for i := range order {
-		if i != first {
-			indices = append(indices, order[i].index)
-		}
-	}
-	return indices
+	return order[chosen].index
 }
 
 // rank orders servers by all but affinity, and reports whether others send

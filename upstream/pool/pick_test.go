@@ -26,7 +26,7 @@ func TestTheLeastLoadedServerComesFirst(t *testing.T) {
 	for chance := range uint64(50) {
 		all := servers(4)
 		all[0].inFlight, all[1].inFlight, all[2].inFlight, all[3].inFlight = 3, 1, 2, 4
-		require.Equal(t, []int{1, 2, 0, 3}, pick(all, 0, "", chance))
+		require.Equal(t, []int{1, 2, 0, 3}, ordered(all, "", chance))
 	}
 	all := servers(4)
 	require.Len(t, firsts(all, 0, ""), 4, "equals take turns")
@@ -36,11 +36,23 @@ func TestTheLeastLoadedServerComesFirst(t *testing.T) {
 	require.Len(t, firsts(all, 0, ""), 3, "where others choose too it is the better of two: never the worst")
 }
 
+// ordered are the servers in the order in which they are chosen, each time without
+// those before.
+func ordered(all []candidate, adapter string, chance uint64) (order []int) {
+	left := slices.Clone(all)
+	for len(left) > 0 {
+		i := pick(left, 0, adapter, chance)
+		order = append(order, slices.IndexFunc(all, func(c candidate) bool { return c.name == left[i].name }))
+		left = slices.Delete(left, i, i+1)
+	}
+	return order
+}
+
 // firsts are the servers that come first by one chance or another.
 func firsts(all []candidate, affinity uint64, adapter string) map[int]bool {
 	found := map[int]bool{}
 	for chance := range uint64(200) {
-		found[pick(all, affinity, adapter, chance)[0]] = true
+		found[pick(all, affinity, adapter, chance)] = true
 	}
 	return found
 }
@@ -51,7 +63,7 @@ func TestASaturatedServerIsPassedBy(t *testing.T) {
 	all[1].fresh, all[1].load = true, Load{Queued: 5}
 	all[2].inFlight = 50
 	for affinity := range uint64(100) {
-		require.Equal(t, 2, pick(all, affinity, "", affinity)[0])
+		require.Equal(t, 2, pick(all, affinity, "", affinity))
 	}
 }
 
@@ -64,8 +76,8 @@ func TestAServerThatHasTheAdapterComesFirst(t *testing.T) {
 	all[1].load = Load{Adapters: map[string]Adapter{"law": Active}, Running: 9}
 	all[2].load = Load{Adapters: map[string]Adapter{"cooking": Active}, AdapterRoom: true}
 	all[3].load = Load{Adapters: map[string]Adapter{"cooking": Active}}
-	require.Equal(t, []int{1, 2, 4, 0, 3}, pick(all, 0, "law", 1), "active, has room or does not tell, waiting, full")
-	require.Equal(t, 0, pick(all, 0, "", 1)[0])
+	require.Equal(t, []int{1, 2, 4, 0, 3}, ordered(all, "law", 1), "active, has room or does not tell, waiting, full")
+	require.Equal(t, 0, pick(all, 0, "", 1))
 }
 
 func TestAServerThatStartsSlowlyGetsLess(t *testing.T) {
@@ -73,7 +85,7 @@ func TestAServerThatStartsSlowlyGetsLess(t *testing.T) {
 	all[0].weight, all[1].inFlight = 0.1, 5
 	times := 0
 	for chance := range uint64(1000) {
-		times += 1 - pick(all, 0, "", chance)[0]
+		times += 1 - pick(all, 0, "", chance)
 	}
 	require.InDelta(t, 550, times, 60, "it is half of a request behind on average, which is five of a tenth")
 	all[0].inFlight = 1
@@ -84,7 +96,7 @@ func TestAServerThatStartsSlowlyGetsLess(t *testing.T) {
 // in turn.
 func TestAffinityMovesOnlyWhatBelongsToAServerThatGoes(t *testing.T) {
 	all := servers(8)
-	owner := func(all []candidate, affinity uint64) string { return all[pick(all, affinity, "", 0)[0]].name }
+	owner := func(all []candidate, affinity uint64) string { return all[pick(all, affinity, "", 0)].name }
 	counts := map[string]int{}
 	for gone := range all {
 		rest := slices.Delete(slices.Clone(all), gone, gone+1)
@@ -117,10 +129,7 @@ func TestNobodyIsFarAboveItsShare(t *testing.T) {
 			power += all[i].weight
 		}
 		for n := range 300 {
-			order := pick(all, uint64(random.IntN(kinds))*77+1, "", random.Uint64())
-			sorted := slices.Sorted(slices.Values(order))
-			require.Equal(t, len(all), len(slices.Compact(sorted)), "each once")
-			c := &all[order[0]]
+			c := &all[pick(all, uint64(random.IntN(kinds))*77+1, "", random.Uint64())]
 			c.inFlight++
 			bound := math.Ceil(boundFactor*float64(n+1)*c.weight/power + 1e-9)
 			require.LessOrEqual(t, float64(c.inFlight), max(bound, 1))
@@ -134,13 +143,13 @@ func TestOneKindStaysOnOneServerWhileThatHasRoom(t *testing.T) {
 	for i := range all {
 		all[i].inFlight = 10
 	}
-	first := pick(all, 99, "", 7)[0]
+	first := pick(all, 99, "", 7)
 	for range 2 {
-		require.Equal(t, first, pick(all, 99, "", 7)[0])
+		require.Equal(t, first, pick(all, 99, "", 7))
 		all[first].inFlight++
 	}
 	all[first].inFlight = 40
-	require.NotEqual(t, first, pick(all, 99, "", 7)[0])
+	require.NotEqual(t, first, pick(all, 99, "", 7))
 }
 
 // TestAServerThatComesTakesItsShareAndNoMore adds one of any weight: what moves
@@ -158,15 +167,15 @@ func TestAServerThatComesTakesItsShareAndNoMore(t *testing.T) {
 		moved := 0
 		for key := range uint64(keys) {
 			affinity := splitmix.Mix(seed+key) | 1
-			before, after := pick(all[:n], affinity, "", 0)[0], pick(all, affinity, "", 0)[0]
+			before, after := pick(all[:n], affinity, "", 0), pick(all, affinity, "", 0)
 			if before != after {
 				require.Equal(t, n, after)
 				moved++
-				require.Equal(t, n, pick(heavier, affinity, "", 0)[0], "as it grows it keeps what it has")
+				require.Equal(t, n, pick(heavier, affinity, "", 0), "as it grows it keeps what it has")
 			}
 		}
 		share := weight / (float64(n) + weight)
-		require.InDelta(t, share, float64(moved)/keys, 4*math.Sqrt(share/keys))
+		require.InDelta(t, share, float64(moved)/keys, 6*math.Sqrt(share/keys))
 	})
 }
 
@@ -193,7 +202,7 @@ func TestProcessesThatSeeTheSameFiguresDoNotAllChooseTheSame(t *testing.T) {
 				all[s].fresh, all[s].inFlight, all[s].others = true, own[p][s], total[s]-own[p][s]
 			}
 			for range 2 {
-				s := pick(all, 0, "", random.Uint64())[0]
+				s := pick(all, 0, "", random.Uint64())
 				all[s].inFlight++
 				own[p][s]++
 				ends[round%lasts][p][s]++

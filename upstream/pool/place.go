@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/fallback"
 )
 
 // Generate has one of the servers answer. Before its first token another may be
@@ -16,11 +17,11 @@ func (p *Pool) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.R
 	var failed error
 	way := way{affinity: affinityOf(req, p.opts.AffinityBytes), adapter: p.adapterOf(req.Model)}
 	for len(way.tried) < p.opts.Attempts {
-		v := p.place(&way)
-		if v == nil {
+		m, call := p.place(&way)
+		if m == nil {
 			break
 		}
-		spoke, err := p.ask(ctx, w, v, req)
+		spoke, err := p.ask(ctx, w, m, call, req)
 		if err == nil || spoke || ctx.Err() != nil || !elsewhere(err) {
 			return err
 		}
@@ -41,14 +42,16 @@ type way struct {
 
 // ask has one server answer, and reports whether anything of its answer has gone
 // to the client.
-func (p *Pool) ask(ctx context.Context, w *haiku.StreamWriter, v *visit, req *haiku.Request) (spoke bool, err error) {
+func (p *Pool) ask(ctx context.Context, w *haiku.StreamWriter, m *member, call fallback.Call, req *haiku.Request) (spoke bool, err error) {
 	branch := w.Branch(func() bool {
 		spoke = true
 		return true
 	})
 	refused := true // also if it ends this goroutine
-	defer func() { p.leave(v, refused) }()
-	err = branch.Generate(ctx, v, req)
+	defer func() { p.leave(m, refused) }()
+	err = branch.Generate(ctx, haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
+		return m.chain.GenerateCall(ctx, w, req, call)
+	}), req)
 	w.SetUsage(branch.Usage())
 	refused = err != nil && !spoke && ctx.Err() == nil && elsewhere(err)
 	return spoke, err
@@ -77,23 +80,26 @@ func worse(a, b error) error {
 	return a
 }
 
-// place chooses a server that was not tried yet, and counts the request there.
-func (p *Pool) place(way *way) *visit {
+// place chooses a server that was not tried yet, asks its breaker and counts the
+// request there; nil if there is none.
+func (p *Pool) place(way *way) (*member, fallback.Call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	members, all, anyway := p.candidates(way.tried)
-	for _, i := range pick(all, way.affinity, way.adapter, rand.Uint64()) {
+	for chance := rand.Uint64(); len(all) > 0; {
+		i := pick(all, way.affinity, way.adapter, chance)
 		m := members[i]
 		call, ok := m.breaker.Allow()
-		if !ok && m.ejected && !anyway {
-			continue // somebody else probes it
+		if !ok && m.ejected && !anyway { // or somebody else probes it
+			members, all = slices.Delete(members, i, i+1), slices.Delete(all, i, i+1)
+			continue
 		}
 		way.tried = append(way.tried, m)
 		m.inFlight.Add(1)
 		m.stats.Requests++
-		return &visit{m: m, call: call}
+		return m, call
 	}
-	return nil
+	return nil, fallback.Call{}
 }
 
 // candidates returns the servers that may be asked, with what is known of them.
@@ -104,12 +110,11 @@ func (p *Pool) candidates(tried []*member) (members []*member, all []candidate, 
 	p.judge(up)
 	anyway = !slices.ContainsFunc(up, func(m *member) bool { return !m.ejected })
 	for _, m := range up {
-		passed := m.ejected && !anyway
-		if slices.Contains(tried, m) || passed && !m.due() {
+		if slices.Contains(tried, m) {
 			continue
 		}
 		c := m.candidate(&p.opts)
-		if passed {
+		if m.ejected && !anyway {
 			c.weight = slowest
 		}
 		members, all = append(members, m), append(all, c)
@@ -130,11 +135,9 @@ func (m *member) candidate(o *Options) candidate {
 }
 
 // leave counts a request that a server had.
-func (p *Pool) leave(v *visit, refused bool) {
-	v.end()
+func (p *Pool) leave(m *member, refused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := v.m
 	m.inFlight.Add(-1)
 	if refused {
 		m.stats.Refused++
