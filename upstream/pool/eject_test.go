@@ -68,6 +68,24 @@ func TestASickServerIsEjectedAndComesBackSlowly(t *testing.T) {
 	})
 }
 
+// TestFewRequestsAreProbes counts how many go by until one tries the server out.
+func TestFewRequestsAreProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, _, endpoints := trio()
+		p := open(t, Options{}, endpoints...)
+		a.fail = errBroken
+		ejects(t, p)
+		requests := 0
+		for range 50 {
+			<-time.After(31 * time.Second)
+			for before := a.runs; a.runs == before; requests++ {
+				chosen(t, p, 1, "")
+			}
+		}
+		require.InDelta(t, 50*2.1/0.1, requests, 600, "a tenth of its share")
+	})
+}
+
 func TestOneRequestAtATimeProbesAnEjectedServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c, endpoints := trio()

@@ -131,7 +131,7 @@ func TestNobodyIsFarAboveItsShare(t *testing.T) {
 		for n := range 300 {
 			c := &all[pick(all, uint64(random.IntN(kinds))*77+1, "", random.Uint64())]
 			c.inFlight++
-			bound := math.Ceil(boundFactor*float64(n+1)*c.weight/power + 1e-9)
+			bound := math.Ceil(1.25*float64(n+1)*c.weight/power + 1e-9)
 			require.LessOrEqual(t, float64(c.inFlight), max(bound, 1))
 		}
 	})

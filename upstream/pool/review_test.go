@@ -221,3 +221,88 @@ func TestAClientThatLeavesIsNoRefusal(t *testing.T) {
 		require.Zero(t, p.Status()[0].Refused)
 	})
 }
+
+func TestAGaugeKeepsWhatIsNewest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gauge, own := new(Gauge), new(atomic.Int64)
+		gauge.follow(own)
+		own.Store(3)
+		begun := time.Now()
+		<-time.After(time.Millisecond)
+		gauge.Report(Load{Queued: 5, Running: -1, KV: 0.5})
+		gauge.report(Load{Queued: 1, Running: 4, KV: 0.1}, begun) // was asked for before, and came later
+		load, others, fresh := gauge.read(time.Second)
+		require.Equal(t, Load{Queued: 5, Running: 4, KV: 0.5}, load)
+		require.Equal(t, 6, others, "all but the three of this process")
+		require.True(t, fresh)
+		own.Store(0)
+		_, others, _ = gauge.read(time.Second)
+		require.Equal(t, 6, others, "they were there when it was told")
+		<-time.After(time.Second)
+		load, _, fresh = gauge.read(time.Second)
+		require.Equal(t, Load{Queued: 5, Running: -1, KV: 0.5}, load, "each has its own age")
+		require.True(t, fresh)
+	})
+}
+
+// lists is a server that tells its models.
+type lists struct {
+	server
+	models []haiku.ModelInfo
+}
+
+func (l *lists) Models() []haiku.ModelInfo { return l.models }
+
+func TestAnAdapterIsWhatAServerListsWithAParent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		models := []haiku.ModelInfo{{ID: "base"}, {ID: "law", Parent: "base"}}
+		full, room := new(Gauge), new(Gauge)
+		p := open(t, Options{AffinityBytes: -1}, Endpoint{Name: "full", Model: &lists{server{name: "full"}, models}, Gauge: full},
+			Endpoint{Name: "room", Model: &lists{server{name: "room"}, models}, Gauge: room})
+		full.Report(Load{Adapters: map[string]Adapter{"poems": Active}})
+		room.Report(Load{Running: 3, AdapterRoom: true, Adapters: map[string]Adapter{}})
+		require.Equal(t, map[string]int{"room": 10}, chosen(t, p, 10, "law"), "it runs nowhere yet")
+		require.Equal(t, map[string]int{"full": 10}, chosen(t, p, 10, "base"))
+		require.Equal(t, models, p.Models())
+	})
+}
+
+func TestWhatDecidesWhereAPromptBelongs(t *testing.T) {
+	image := func(url string) *haiku.Request {
+		return &haiku.Request{Messages: []haiku.Message{{Role: haiku.RoleUser, Extensions: []haiku.Extension{{Name: "content", Value: []byte(url)}}}}}
+	}
+	talk := func(texts ...string) *haiku.Request {
+		req := &haiku.Request{}
+		for i, text := range texts {
+			role := [...]haiku.Role{haiku.RoleSystem, haiku.RoleUser, haiku.RoleAssistant, haiku.RoleUser}[i]
+			req.Messages = append(req.Messages, haiku.Message{Role: role, Content: text})
+		}
+		return req
+	}
+	plain := func(s string) *haiku.Request { return &haiku.Request{Prompt: s} }
+	tokens := func(ids ...int32) *haiku.Request { return &haiku.Request{PromptTokens: ids} }
+	long := strings.Repeat("x", 20_000)
+	for name, c := range map[string]struct {
+		a, b *haiku.Request
+		most int
+		same bool
+	}{
+		"another question":          {a: talk("s", "one"), b: talk("s", "two")},
+		"a later turn":              {a: talk("s", "one"), b: talk("s", "one", "answer", "more"), same: true},
+		"a document":                {a: talk(long, "one"), b: talk(long, "two"), same: true},
+		"a system prompt cut short": {a: talk("system prompt", "one"), b: talk("system other", "two"), most: 6, same: true},
+		"where a message ends":      {a: talk("ab", "c"), b: talk("a", "bc")},
+		"another image":             {a: image("[1]"), b: image("[2]")},
+		"the same image":            {a: image("[1]"), b: image("[1]"), same: true},
+		"plain beginnings":          {a: plain(long[:1024] + "a"), b: plain(long[:1024] + "bcd"), same: true},
+		"other plain beginnings":    {a: plain(long[:1000] + "a"), b: plain(long[:1000] + "b")},
+		"tokens":                    {a: tokens(1, 2, 3), b: tokens(1, 2, 4)},
+		"beginnings of tokens":      {a: tokens(1, 2, 3), b: tokens(1, 2, 4), most: 8, same: true},
+		"another tenant":            {a: &haiku.Request{Tenant: "a", Prompt: "x"}, b: &haiku.Request{Tenant: "b", Prompt: "x"}},
+		"another model":             {a: &haiku.Request{Model: "a", Prompt: "x"}, b: &haiku.Request{Model: "b", Prompt: "x"}},
+	} {
+		require.Equal(t, c.same, affinityOf(c.a, c.most) == affinityOf(c.b, c.most), name)
+	}
+	require.Zero(t, affinityOf(plain("x"), -1))
+	require.Equal(t, uint64(0x1a3a0e00f54f9123), affinityOf(talk("system", "question"), 0), "the same in every process and version")
+}
