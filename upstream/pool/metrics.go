@@ -8,6 +8,9 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/fallback"
 )
 
 // names are how servers call what Load holds, in the text format of Prometheus.
@@ -159,5 +162,20 @@ func Healthy(client *http.Client, url string) func(context.Context) error {
 			return fmt.Errorf("pool: probe: %s", resp.Status)
 		}
 		return nil
+	}
+}
+
+// Answers returns a probe that has a model answer with one token, as any request
+// would: a health check may be well where nothing is computed any more. A server
+// that is too busy for it is there. It waits in the server's queue like others, so
+// Options.Probe should be longer than that may take.
+func Answers(m haiku.Model) func(context.Context) error {
+	return func(ctx context.Context) error {
+		stream := haiku.NewStream(ctx, m, &haiku.Request{Messages: []haiku.Message{{Role: haiku.RoleUser, Content: "Hi"}}, MaxTokens: 1})
+		_, err := stream.Text()
+		if err == nil || fallback.OutcomeOf(ctx, err, false).Class == fallback.Rejected {
+			return nil
+		}
+		return fmt.Errorf("pool: probe: %w", err)
 	}
 }

@@ -1,14 +1,19 @@
 package pool
 
 import (
+	"context"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/intelliparadigm/haiku"
 	"github.com/intelliparadigm/haiku/upstream"
 )
 
@@ -73,6 +78,24 @@ func TestAProbeWantsAGoodStatus(t *testing.T) {
 	server.Close()
 	require.Error(t, probe(t.Context()))
 	require.Error(t, Healthy(server.Client(), ":bad")(t.Context()))
+}
+
+func TestARealProbeWantsAToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		within := func() error {
+			ctx, cancel := context.WithTimeout(haiku.WithLogger(t.Context(), slog.New(slog.DiscardHandler)), time.Second)
+			defer cancel()
+			return Answers(s)(ctx)
+		}
+		require.NoError(t, within())
+		s.fail = haiku.ErrTooBusy
+		require.NoError(t, within(), "it is there")
+		s.fail = errBroken
+		require.ErrorIs(t, within(), errBroken)
+		s.fail, s.step = nil, time.Hour
+		require.ErrorIs(t, within(), context.DeadlineExceeded)
+	})
 }
 
 func FuzzMetrics(f *testing.F) {

@@ -26,8 +26,8 @@ type Endpoint struct {
 	// Metrics asks the server for its load, such as [Metrics]; nil for none. It is
 	// polled while Gauge tells nothing new of what it has told.
 	Metrics func(ctx context.Context) (Load, error)
-	// Probe tells whether the server can answer, by having it do so or by asking
-	// its health check; nil is always. An error means no.
+	// Probe tells whether the server can answer, by having it do so ([Answers]) or
+	// by asking its health check ([Healthy]); nil is always. An error means no.
 	Probe func(ctx context.Context) error
 }
 
