@@ -36,6 +36,7 @@ var tables = []struct {
 	{"chunked", "Long prompts among decodes, with chunked prefill and without", chunkedTable},
 	{"overload", "Goodput under overload, with admission and without", overloadTable},
 	{"prefix", "Prefix cache by size, on the Mooncake trace", prefixTable},
+	{"pool", "Where requests of the Mooncake trace go among eight servers", poolTable},
 	{"decision", "The scheduler's own cost", decisionTable},
 	{"cache", "The output tier of the cache", cacheTable},
 	{"vectors-random", "Nearest of many vectors: random ones", randomVectorsTable},

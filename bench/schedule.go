@@ -156,26 +156,47 @@ func prefixTable(s settings) error {
 }
 
 func prefixHits(requests []haikutest.Visit, blocks int) float64 {
-	plan := schedule.New(schedule.Config{BlockTokens: 1, Blocks: blocks, MaxSequences: 1, StepTokens: 1 << 20})
+	cache := newPrefixCache(blocks)
 	total := 0
-	for i, v := range requests {
-		q := &schedule.Seq{Limit: len(v.Prefix) + 1}
-		for _, id := range v.Prefix {
-			q.Tokens = append(q.Tokens, int32(id))
-		}
-		q.Tokens = append(q.Tokens, int32(-1-i)) // an end of its own
-		total += len(v.Prefix)
-		plan.Add(q, time.Time{})
-		for len(q.Tokens) > q.Computed {
-			step := plan.Next(time.Time{})
-			for j := range step.Items {
-				plan.Done(step.Items[j].Seq, step.Items[j].N)
-			}
-		}
-		plan.Remove(q)
+	for i := range requests {
+		total += len(requests[i].Prefix)
+		cache.ask(&requests[i])
 	}
-	return float64(plan.Counts().ReusedTokens) / float64(total)
+	return float64(cache.found()) / float64(total)
 }
+
+// prefixCache is a prefix cache that is asked one request at a time.
+type prefixCache struct {
+	plan *schedule.Scheduler
+	asks int32
+}
+
+func newPrefixCache(blocks int) *prefixCache {
+	return &prefixCache{plan: schedule.New(schedule.Config{BlockTokens: 1, Blocks: blocks, MaxSequences: 1, StepTokens: 1 << 20})}
+}
+
+// ask computes a prompt, and returns how many of its blocks were there.
+func (c *prefixCache) ask(v *haikutest.Visit) int {
+	before := c.found()
+	q := &schedule.Seq{Limit: len(v.Prefix) + 1}
+	for _, id := range v.Prefix {
+		q.Tokens = append(q.Tokens, int32(id))
+	}
+	c.asks++
+	q.Tokens = append(q.Tokens, -c.asks) // an end of its own
+	c.plan.Add(q, time.Time{})
+	for len(q.Tokens) > q.Computed {
+		step := c.plan.Next(time.Time{})
+		for j := range step.Items {
+			c.plan.Done(step.Items[j].Seq, step.Items[j].N)
+		}
+	}
+	c.plan.Remove(q)
+	return c.found() - before
+}
+
+// found is how many blocks were there in all.
+func (c *prefixCache) found() int { return int(c.plan.Counts().ReusedTokens) }
 
 // decisionTable measures what the scheduler itself costs in a step.
 func decisionTable(s settings) error {
