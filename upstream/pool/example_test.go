@@ -10,13 +10,15 @@ import (
 )
 
 // Two vLLM servers of one model: their load comes with answers and, while there
-// are none, from their metrics; a server that fails its health check is passed by.
+// are none, from their metrics; a server that fails its health check is passed by,
+// and so is one whose streams fail.
 func Example() {
 	var endpoints []pool.Endpoint
 	for name, host := range map[string]string{"gpu-0": "http://10.0.0.1:8000", "gpu-1": "http://10.0.0.2:8000"} {
 		gauge := new(pool.Gauge)
 		engine, err := upstream.New(host+"/v1", upstream.Options{
 			Dialect: upstream.VLLM,
+			Retry:   upstream.Retry{Attempts: 1}, // the pool asks another server instead
 			OnLoad:  func(l upstream.Load) { gauge.Report(pool.Told(l)) },
 		})
 		if err != nil {
