@@ -55,7 +55,9 @@ func (b *builder) bare(m *Model) (haiku.Model, error) {
 			return nil, err
 		}
 	}
-	p, err := pool.New(b.parts.Pool, endpoints...)
+	o := b.parts.Pool
+	o.Breaker.Name = strings.TrimPrefix(o.Breaker.Name+"/"+m.Name+"/servers", "/") // two models may have servers of one name
+	p, err := pool.New(o, endpoints...)
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +72,9 @@ func (b *builder) engine(m *Model, s *Server, onLoad func(upstream.Load)) (*upst
 	o.Key = nil // a secret goes to no server that does not name it
 	if s.Key != "" {
 		o.Key = func(ctx context.Context) (string, error) { return b.parts.Key(ctx, s.Key) }
+	}
+	if len(m.Servers) > 1 {
+		o.Retry.Attempts = cmp.Or(o.Retry.Attempts, 1) // another server is asked instead
 	}
 	var err error
 	if o.Dialect, err = upstream.ParseDialect(s.Dialect); err != nil {
