@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -276,6 +277,39 @@ func TestInvalidationHitsATenantsEntriesAlone(t *testing.T) {
 	get("one")
 	get("two")
 	require.Equal(t, int64(5), m.runs.Load())
+}
+
+// TestInvalidationHitsAnAdaptersAnswersAlone: an adapter is a model name, whether
+// a request or a route gives it.
+func TestInvalidationHitsAnAdaptersAnswersAlone(t *testing.T) {
+	var seen []haiku.Request
+	routes := NewRoutes(Table{Version: "1", Decide: func(_ context.Context, req *haiku.Request) (Route, error) {
+		if req.Model == "routed" {
+			return Route{Model: "base", Adapter: "sea"}, nil
+		}
+		return Route{}, nil
+	}})
+	c := Through(served(&seen), tiers(t, Options{}), Policy{Routes: routes})
+	defer c.Close()
+	computes := func(model, question string) bool {
+		before := len(seen)
+		req := ask(question)
+		req.Model = model
+		_, err := haiku.NewStream(t.Context(), c, req).Text()
+		require.NoError(t, err)
+		return len(seen) > before
+	}
+	all := []struct{ model, question string }{{"base", "a"}, {"sea", "a"}, {"river", "a"}, {"routed", "b"}}
+	for _, a := range all {
+		require.True(t, computes(a.model, a.question), a.model)
+		require.False(t, computes(a.model, a.question), a.model)
+	}
+	require.Equal(t, "sea", seen[3].Model)
+	c.tiers.Invalidate(t.Context(), "model:sea")
+	for _, a := range all {
+		require.Equal(t, a.model == "sea" || a.model == "routed", computes(a.model, a.question), a.model)
+		require.False(t, computes(a.model, a.question), a.model)
+	}
 }
 
 func TestLivesDifferByTheirJitter(t *testing.T) {
