@@ -5,7 +5,8 @@
 //
 //	go run ./bench                # all tables
 //	go run ./bench -run token     # one of: token, streams, cpu, load, long, adapters, tokenizer, window, busy, chunked, overload,
-//	                              # prefix, decision, cache, threshold, jitter, gates, breaker, proxy, paced, http
+//	                              # prefix, decision, cache, vectors-random, vectors-text, threshold, jitter, gates, breaker,
+//	                              # proxy, paced, http
 //
 // Tables that need a second process start this program again as a client, so
 // that the client's work is not counted as the server's.
