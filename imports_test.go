@@ -93,7 +93,7 @@ var arrows = map[string]edges{
 
 	"examples": {code: public},
 	// The benchmarks make models of a given shape and name the kernels in use.
-	"bench": {code: append([]string{client, tinyLFU, gobreaker, failsafe, "internal/gguf", "internal/likeness", "internal/lora", "internal/model", "internal/schedule", "internal/simd", "internal/vectors"}, public...)},
+	"bench": {code: append([]string{tinyLFU, gobreaker, failsafe, "internal/gguf", "internal/likeness", "internal/lora", "internal/model", "internal/schedule", "internal/simd", "internal/vectors"}, public...)},
 }
 
 var testTools = []string{"github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid"}
