@@ -4,7 +4,7 @@
 // in one run on one machine. Quote the ratios, not the times.
 //
 //	go run ./bench                # all tables
-//	go run ./bench -run token     # one of: token, streams, cpu, load, long, adapters, tokenizer, window, busy, chunked, overload,
+//	go run ./bench -run '^token$' # one of: token, streams, cpu, load, long, adapters, tokenizer, window, busy, chunked, overload,
 //	                              # prefix, decision, cache, vectors-random, vectors-text, threshold, jitter, gates, breaker,
 //	                              # proxy, paced, http
 //
