@@ -14,14 +14,52 @@ import (
 // Generate has one of the servers answer. Before its first token another may be
 // asked; after it never.
 func (p *Pool) Generate(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
-	var failed error
 	way := way{affinity: affinityOf(req, p.opts.AffinityBytes), adapter: p.adapterOf(req.Model)}
+	return p.try(ctx, &way, func(m *member, call fallback.Call) (spoke bool, err error) {
+		return p.ask(ctx, w, m, call, req)
+	})
+}
+
+// Embed has one of the servers embed the inputs. It implements haiku.Embedder; a
+// server that makes no embeddings is an error for the client.
+func (p *Pool) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (out *haiku.Embeddings, err error) {
+	err = p.try(ctx, &way{adapter: p.adapterOf(req.Model)}, func(m *member, call fallback.Call) (bool, error) {
+		out, err = p.embed(ctx, m, call, req)
+		return false, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// embed has one server embed. Its breaker hears of failures, and of no first token.
+func (p *Pool) embed(ctx context.Context, m *member, call fallback.Call, req *haiku.EmbeddingRequest) (out *haiku.Embeddings, err error) {
+	refused := true // also if it panics
+	defer func() {
+		p.leave(m, refused)
+		call.Done(fallback.OutcomeOf(ctx, err, err == nil && !refused))
+	}()
+	embedder, able := haiku.ModelAs[haiku.Embedder](m.Model)
+	if !able {
+		err = haiku.ErrUnsupported.With("model", "this model makes no embeddings")
+	} else {
+		out, err = embedder.Embed(ctx, req)
+	}
+	refused = err != nil && ctx.Err() == nil && elsewhere(err)
+	return out, err
+}
+
+// try has ask ask one server after the other, until one has answered or has begun
+// to.
+func (p *Pool) try(ctx context.Context, way *way, ask func(*member, fallback.Call) (spoke bool, err error)) error {
+	var failed error
 	for len(way.tried) < p.opts.Attempts {
-		m, call := p.place(&way)
+		m, call := p.place(way)
 		if m == nil {
 			break
 		}
-		spoke, err := p.ask(ctx, w, m, call, req)
+		spoke, err := ask(m, call)
 		if err == nil || spoke || ctx.Err() != nil || !elsewhere(err) {
 			return err
 		}
