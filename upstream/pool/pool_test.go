@@ -298,3 +298,26 @@ func TestACancelledRequestEndsItsServersWork(t *testing.T) {
 		}
 	})
 }
+
+// TestATokenCostsNoAllocationOnItsWayThrough compares with the server itself.
+func TestATokenCostsNoAllocationOnItsWayThrough(t *testing.T) {
+	const tokens = 2000
+	model := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+		for range tokens {
+			if _, err := w.Push(ctx, haiku.Piece{ID: haiku.NoToken, Text: "x"}); err != nil {
+				return err
+			}
+		}
+		w.Finish(0, haiku.FinishStop)
+		return nil
+	})
+	p := open(t, Options{}, Endpoint{Name: "a", Model: model}, Endpoint{Name: "b", Model: model})
+	allocations := func(m haiku.Model) float64 {
+		return testing.AllocsPerRun(10, func() {
+			for _, err := range haiku.NewStream(t.Context(), m, &haiku.Request{Prompt: "x"}).Tokens() {
+				require.NoError(t, err)
+			}
+		})
+	}
+	require.Less(t, allocations(p)-allocations(model), tokens/10.0, "a few for the request, none for a token")
+}
