@@ -138,14 +138,20 @@ func clientMain(args []string) error {
 	text := flags.String("load", "", "JSON of the load")
 	path := flags.String("open", "", "`file` to open and use")
 	engine := flags.String("engine", "", "JSON of an engine to be")
+	sick := flags.String("chaos-engine", "", "JSON of an engine to be that can be made sick")
+	chaos := flags.String("chaos-load", "", "JSON of the load of the chaos table")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *path != "" {
+	switch {
+	case *path != "":
 		return openMain(*path)
-	}
-	if *engine != "" {
+	case *engine != "":
 		return engineMain(*engine)
+	case *sick != "":
+		return chaosEngineMain(*sick)
+	case *chaos != "":
+		return chaosLoadMain(*chaos)
 	}
 	return clientLoad(*text)
 }

@@ -6,7 +6,7 @@
 //	go run ./bench                # all tables
 //	go run ./bench -run '^token$' # one of: token, streams, cpu, load, long, adapters, tokenizer, window, busy, chunked, overload,
 //	                              # prefix, decision, cache, vectors-random, vectors-text, threshold, jitter, gates, breaker,
-//	                              # proxy, paced, http
+//	                              # proxy, paced, chaos, http
 //
 // Tables that need a second process start this program again as a client, so
 // that the client's work is not counted as the server's.
@@ -48,6 +48,7 @@ var tables = []struct {
 	{"breaker", "What a breaker costs a call", breakerTable},
 	{"proxy", "One token of another server's stream passed on (the proxy's CPU per token, HTTP/1.1 over loopback)", proxyTable},
 	{"paced", "The same with one token at a time", pacedTable},
+	{"chaos", "The main model killed, stalled, slow, failing and out of reach", chaosTable},
 	{"http", "Tokens per second through the HTTP stream as a share of those inside the engine", httpTable},
 }
 
@@ -60,6 +61,7 @@ type settings struct {
 	azure     string // CSV file with arrivals
 	texts     string // folder with pairs of sentences
 	model2vec string // folder with a model of package model2vec
+	faults    string // regular expression of the faults of the chaos table
 	mooncake  string // JSON lines with the hashes of prompts' blocks
 }
 
@@ -88,6 +90,7 @@ func main() {
 	flag.StringVar(&s.mooncake, "mooncake", "../shared/data/traces/mooncake_conversation_trace.jsonl", "`file` with the Mooncake conversation trace")
 	flag.StringVar(&s.texts, "texts", "../shared/data/text", "`folder` with the STS benchmark and GPTCache's pairs")
 	flag.StringVar(&s.model2vec, "model2vec", "../shared/models/potion-base-4M-int8", "`folder` with a model2vec model")
+	flag.StringVar(&s.faults, "faults", ".", "`regexp` of the faults in the chaos table")
 	flag.Parse()
 	selected, err := regexp.Compile(*run)
 	exit(err)
