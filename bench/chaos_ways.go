@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -31,8 +30,10 @@ import (
 
 // chaosWay is a way to serve two models' streams.
 type chaosWay struct {
-	name string
-	open func(main, small string, l chaosLimits) (h http.Handler, closeAll func(), err error)
+	name     string
+	reliable bool // nothing may be lost, doubled or torn
+	hedged   bool
+	open     func(main, small string, l chaosLimits) (h http.Handler, closeAll func(), err error)
 }
 
 // chaosLimits are what all ways are told alike.
@@ -42,21 +43,18 @@ type chaosLimits struct {
 	stall   time.Duration // between two tokens, for those who look at that
 }
 
-// haikuWays is how many of them are Haiku's: the first.
-const haikuWays = 2
-
 // chaosWays are the ways that are compared.
 func chaosWays() []chaosWay {
 	return []chaosWay{
-		{"haiku", func(main, small string, l chaosLimits) (http.Handler, func(), error) {
+		{"haiku", true, false, func(main, small string, l chaosLimits) (http.Handler, func(), error) {
 			return haikuWay(main, small, fallback.Options{}, l)
 		}},
-		{"haiku, hedged", func(main, small string, l chaosLimits) (http.Handler, func(), error) {
+		{"haiku, hedged", true, true, func(main, small string, l chaosLimits) (http.Handler, func(), error) {
 			return haikuWay(main, small, fallback.Options{HedgeAfter: l.first / 2}, l)
 		}},
-		{"gobreaker", gobreakerWay},
-		{"failsafe-go", failsafeWay},
-		{"no breaker", plainWay},
+		{"gobreaker", false, false, gobreakerWay},
+		{"failsafe-go", false, false, failsafeWay},
+		{"no breaker", false, false, plainWay},
 	}
 }
 
@@ -249,5 +247,3 @@ func plainWay(main, _ string, _ chaosLimits) (http.Handler, func(), error) {
 	}
 	return proxy, transport.CloseIdleConnections, nil
 }
-
-var errUnreliable = errors.New("chaos: an answer of haiku was lost, doubled or torn")
