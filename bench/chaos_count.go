@@ -123,18 +123,20 @@ func (c *chaosCell) reliable() bool {
 const chaosHead = "| fault | way | within SLO | before | during | whole | error event | refused | lost | doubled | torn | first token p99 during, ms | to switch, ms | to recover, ms |\n" +
 	"| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 
-// row is the cell as a line of the table.
+// row is the cell as a line of the table. Who never switched has nothing to recover
+// from.
 func (c *chaosCell) row(fault, way string) string {
 	during := c.due(c.on, c.off)
 	percent := func(answers []chaosAnswer) float64 { return 100 * shareOf(answers, c.slo.met) }
-	took := func(d time.Duration, ok bool) string {
-		if !ok {
-			return "never"
+	toSwitch, toRecover := "never", "–"
+	if d, ok := c.switched(); ok {
+		toSwitch, toRecover = fmt.Sprint(d.Milliseconds()), "never"
+		if d, ok := c.recovered(); ok {
+			toRecover = fmt.Sprint(d.Milliseconds())
 		}
-		return fmt.Sprint(d.Milliseconds())
 	}
 	return fmt.Sprintf("| %s | %s | %.2f%% | %.2f%% | %.2f%% | %d | %d | %d | %d | %d | %d | %d | %s | %s |\n", fault, way,
 		percent(c.answers), percent(c.before()), percent(during),
 		c.count(wholly), c.count(broken), c.count(refused), c.count(lost), c.count(doubled), c.count(torn),
-		firstAt(during, 0.99).Milliseconds(), took(c.switched()), took(c.recovered()))
+		firstAt(during, 0.99).Milliseconds(), toSwitch, toRecover)
 }
