@@ -56,7 +56,7 @@ func chaosTable(s settings) error {
 		slo:    slo{first: 250 * time.Millisecond, gap: 200 * time.Millisecond},
 	}
 	if s.quick {
-		run.requests, run.rate, run.patience, run.limits.openFor = 400, 500, time.Second, 100*time.Millisecond
+		run.requests, run.rate, run.patience, run.limits.openFor = 300, 500, time.Second, 100*time.Millisecond
 		run.faults = []fault{run.faults[0], run.faults[8], run.faults[9]}
 	}
 	wanted, err := regexp.Compile(s.faults)

@@ -77,7 +77,7 @@ func (e *chaosEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, chaosError)
 		return
 	}
-	if !f.Late { // as vLLM does
+	if !f.Late { // the stream is open before there is a token
 		_ = flusher.Flush()
 	}
 	for i := range e.Tokens {
