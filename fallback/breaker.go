@@ -59,7 +59,7 @@ func NewBreaker(o BreakerOptions) (*Breaker, error) {
 func (b *Breaker) Name() string { return b.opts.Name }
 
 // Close ends what runs for the breaker and waits for it. From then on it judges
-// alone and tells nobody.
+// alone and tells nobody. What an operator has forced stays.
 func (b *Breaker) Close() {
 	if b.cluster != nil {
 		b.cluster.close()

@@ -39,7 +39,7 @@ type cluster struct {
 
 	// Guarded by Breaker.mu.
 	deaf     bool          // the switch cannot be watched
-	mute     bool          // it does not take what is written
+	mute     bool          // it does not take what is written, as far as is known
 	met      bool          // the switch has answered before
 	seen     int64         // revision of the setting that is known
 	proposed time.Duration // core.until, as written last
@@ -74,6 +74,9 @@ func newCluster(b *Breaker) *cluster {
 func (c *cluster) close() {
 	c.cancel()
 	c.wg.Wait()
+	if c.b.opts.Switch != nil {
+		c.lose(&c.deaf)
+	}
 }
 
 // alone reports whether the switch is out of reach, and leases whether a probe
@@ -234,6 +237,9 @@ func (c *cluster) follow(s *Setting) {
 	known := outdated || c.met && s.Revision == c.seen
 	if !outdated {
 		c.met, c.seen = true, s.Revision
+	}
+	if !known && s.Revision > 0 {
+		c.mute = false // it has taken what somebody wrote
 	}
 	switch {
 	case known:

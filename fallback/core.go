@@ -188,7 +188,7 @@ func (c *core) pass(now time.Duration) {
 	if s.passed++; s.share > 0 && s.passed < c.opts.RampAnswers {
 		return
 	}
-	if s.number == len(c.opts.Ramp) {
+	if s.number >= len(c.opts.Ramp) { // more, where others have a longer one
 		c.enter(now, Closed, "it answers again")
 		return
 	}
@@ -243,9 +243,9 @@ func (c *core) follow(now time.Duration, s *Setting) {
 		}
 		c.stage.reach(s.Share, c.opts.Ramp)
 		c.permit = permit{serial: c.permit.serial}
-	case s.State == Open && c.state == HalfOpen && c.stage.share == 0 && until <= now:
+	case s.State == Open && !s.Forced && c.state == HalfOpen && c.stage.share == 0 && until <= now:
 		// Its time was over here as well.
-	case s.State != c.state:
+	case s.State != c.state, s.State == HalfOpen && c.stage.share > 0:
 		c.enter(now, s.State, s.Reason)
 	}
 	if s.State == Open {

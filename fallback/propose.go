@@ -12,6 +12,9 @@ import (
 func (c *cluster) propose() {
 	defer c.giveBack()
 	for {
+		if !c.isMute() { // any more, maybe
+			c.writes.next(c.ctx, nil, 0)
+		}
 		again := c.write() // before the permit goes: others then know how the probe went
 		wake := c.tendPermit()
 		if wake == 0 || again > 0 && again < wake {
@@ -21,6 +24,12 @@ func (c *cluster) propose() {
 			return
 		}
 	}
+}
+
+func (c *cluster) isMute() bool {
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	return c.mute
 }
 
 // wait waits for news, and no longer than d if that is not 0.
