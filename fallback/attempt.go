@@ -21,10 +21,12 @@ type attempt struct {
 	after  func(Attempt) // Options.Observe's
 	start  time.Time
 
-	hedge    bool // it began beside another
-	asked    bool // the one beside it has been looked for
-	late     bool // over the breaker's limit, which knows
-	over     bool // it has ended, or was given up: outcome and err say how
+	budget   time.Duration // to the first token, if another can be asked
+	hedge    bool          // it began beside another
+	asked    bool          // the one beside it has been looked for
+	trial    bool          // it goes on beside the next to show what it would have done
+	late     bool          // over the breaker's limit, which knows
+	over     bool          // it has ended, or was given up: outcome and err say how
 	outcome  Outcome
 	err      error
 	returned bool // its model has
@@ -37,7 +39,7 @@ type attempt struct {
 
 // newAttempt prepares an attempt; nothing runs yet.
 func newAttempt(r *run, place int, call Call) *attempt {
-	a := &attempt{r: r, place: place, call: call}
+	a := &attempt{r: r, place: place, call: call, budget: r.budget}
 	a.branch = r.w.Branch(func() bool { return r.claim(a) })
 	ctx := r.ctx
 	if observe := r.chain.opts.Observe; observe != nil {
@@ -80,14 +82,14 @@ func (a *attempt) drop() {
 	}
 }
 
-// abandon gives it up for a cause that is known now, whenever its model returns.
-func (a *attempt) abandon(cause error) {
-	a.cancel(cause)
+// abandon gives it up for want of a first token, whenever its model returns.
+func (a *attempt) abandon() {
+	a.cancel(ErrFirstToken)
 	o := Outcome{Class: Failed}
-	if errors.Is(cause, ErrFirstToken) && !a.late {
-		o = Outcome{} // the client was in more of a hurry than the limit
+	if a.inAHurry() && !a.late {
+		o = Outcome{}
 	}
-	a.conclude(o, cause)
+	a.conclude(o, ErrFirstToken)
 	a.r.fails(a, false)
 }
 
@@ -119,16 +121,27 @@ func (a *attempt) stallLook() time.Duration {
 	return max(a.r.chain.opts.Stall/stallLooks, 1)
 }
 
-// judgedEach is how many times in a row a model is overtaken by its hedge before
-// it is looked at to the end of its limit: a model of which nobody ever sees
-// whether it would have answered is never found to be sick.
+// inAHurry reports whether the client gives it less time than its operator does.
+func (a *attempt) inAHurry() bool { return a.budget < a.r.chain.opts.FirstToken }
+
+// judgedEach is how many times in a row a model is overtaken, or given up for a
+// client's hurry, before it is looked at to the end of its limit: a model of which
+// nobody ever sees whether it would have answered is never found to be sick.
 const judgedEach = 16
 
-// judged reports whether an attempt that is overtaken goes on, unheard, to show
-// what it would have done.
+// judged reports whether an attempt that is not waited for goes on to show what it
+// would have done, while the answer lasts.
 func (a *attempt) judged() bool {
-	limits := a.member().breaker.opts.Limits
-	return limits.FirstToken != noLimit && a.member().stats.overtaken.Add(1)%judgedEach == 0
+	if !a.trial && !a.late && a.member().breaker.opts.Limits.FirstToken != noLimit {
+		a.trial = a.member().stats.overtaken.Add(1)%judgedEach == 0
+	}
+	return a.trial && !a.late
+}
+
+// dismissed reports whether it has been told to end, so that nothing is shown by
+// what it does now.
+func (a *attempt) dismissed() bool {
+	return a.r.ctx.Err() != nil || a.r.winner != nil && !a.trial
 }
 
 // arm sets the timer, unless it is set or there is nothing to come.
@@ -165,7 +178,7 @@ func (a *attempt) due(passed time.Duration) time.Duration {
 	}{
 		{a.r.chain.opts.HedgeAfter, a.asked || a.r.chain.opts.HedgeAfter == 0 || !more},
 		{a.member().breaker.opts.Limits.FirstToken, a.late},
-		{a.r.budget, !more},
+		{a.budget, !more},
 	} {
 		if !limit.past && limit.at != noLimit {
 			next = min(next, max(limit.at-passed, 0))
@@ -197,6 +210,9 @@ func (a *attempt) look() (hedge, move bool) {
 		a.lookForStall()
 		return false, false
 	}
+	if a.dismissed() {
+		return false, false
+	}
 	passed := time.Since(a.start)
 	if limit := a.member().breaker.opts.Limits.FirstToken; !a.late && passed >= limit {
 		a.late = true
@@ -206,10 +222,14 @@ func (a *attempt) look() (hedge, move bool) {
 	switch {
 	case a.r.winner != nil:
 		if a.late { // it has been judged
-			a.abandon(ErrFirstToken)
+			a.abandon()
 			return false, false
 		}
-	case passed >= a.r.budget && a.r.more():
+	case passed >= a.budget && a.r.more():
+		if a.inAHurry() && a.judged() {
+			a.asked, a.budget = true, opts.FirstToken
+			return true, false
+		}
 		return false, true
 	case !a.asked && opts.HedgeAfter > 0 && passed >= opts.HedgeAfter && a.r.more():
 		a.asked = true

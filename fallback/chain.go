@@ -27,7 +27,8 @@ type Options struct {
 	// FirstToken is how long a model may take to its first token when another can
 	// be asked; 0 means the breaker's limit, negative any time. A request that
 	// has an objective for its first token gives each model half of that, if it
-	// is less: the other half is for the next one.
+	// is less: the other half is for the next one. A model that is over this
+	// budget has failed; that it is over a client's says nothing of it.
 	FirstToken time.Duration
 	// HedgeAfter, if positive, is when the next model begins beside one that has
 	// said nothing yet. The one to speak first answers, and the other is ended.

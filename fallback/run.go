@@ -159,7 +159,7 @@ func (r *run) enter(a, late *attempt) bool {
 	}
 	defer r.mu.Unlock()
 	if late != nil && !late.over {
-		late.abandon(ErrFirstToken)
+		late.abandon()
 	}
 	a.hedge = len(r.open) > 0
 	r.open = append(r.open, a)
@@ -174,7 +174,9 @@ func (r *run) enter(a, late *attempt) bool {
 func (r *run) claim(a *attempt) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a.call.FirstToken()
+	if !a.dismissed() {
+		a.call.FirstToken()
+	}
 	if r.winner != nil || a.over || a.ctx.Err() != nil {
 		a.cancel(ErrOvertaken)
 		return false

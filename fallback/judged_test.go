@@ -1,0 +1,99 @@
+package fallback
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/intelliparadigm/haiku"
+)
+
+// lasting is a model that stands in with an answer that takes a while.
+func lasting() *script {
+	return does("small", takes(10*ms), says("a"), takes(200*ms), says("b"), ends())
+}
+
+func TestWhoTakesLongerThanTheOperatorsBudgetHasFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChain(t, Options{FirstToken: 60 * ms, Breaker: BreakerOptions{Policies: []Policy{Consecutive{}}}}, does("large", hangs()), small())
+		for range 5 {
+			require.Equal(t, Closed, c.Breaker(0).Status().State)
+			_, first, _ := timed(t.Context(), c, &haiku.Request{})
+			require.Equal(t, 60*ms, first)
+		}
+		require.Equal(t, Open, c.Breaker(0).Status().State)
+	})
+}
+
+// TestAModelWhoseClientsAreAllInAHurryIsStillJudged has a model hang before clients
+// each of which gives it less than its limit.
+func TestAModelWhoseClientsAreAllInAHurryIsStillJudged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large := does("large", hangs())
+		c := newChain(t, Options{Breaker: BreakerOptions{Policies: []Policy{Consecutive{Failures: 2}}}}, large, lasting())
+		for i := range 2 * judgedEach {
+			require.Equal(t, Closed, c.Breaker(0).Status().State, i)
+			start := time.Now()
+			a, first, _ := timed(t.Context(), c, &haiku.Request{Objective: haiku.Objective{TTFT: 80 * ms}})
+			require.NoError(t, a.err)
+			require.Equal(t, 50*ms, first, "no client waits for the judgement")
+			at, _ := large.last()
+			want := 40 * ms
+			if i%judgedEach == judgedEach-1 {
+				want = 120 * ms
+			}
+			require.Equal(t, want, at.Sub(start))
+		}
+		require.Equal(t, Open, c.Breaker(0).Status().State)
+		require.EqualValues(t, 2, c.Stats()[0].Failed)
+		require.EqualValues(t, 2*judgedEach-2, c.Stats()[0].Neutral)
+	})
+	synctest.Test(t, func(t *testing.T) { // and one that is in time after all may answer
+		c := newChain(t, Options{}, does("large", takes(45*ms), says("large"), ends()), lasting())
+		c.members[0].stats.overtaken.Store(judgedEach - 1)
+		a, first, _ := timed(t.Context(), c, &haiku.Request{Objective: haiku.Objective{TTFT: 80 * ms}})
+		require.Equal(t, "large", a.text)
+		require.Equal(t, 45*ms, first)
+		require.EqualValues(t, 1, c.Stats()[0].OK)
+	})
+}
+
+// TestWhoWasToldToEndIsNotLate is about models that take a moment to hear it.
+func TestWhoWasToldToEndIsNotLate(t *testing.T) {
+	t.Run("the client has left", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newChain(t, Options{}, does("large", hears(200*ms), ends()))
+			ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+			defer cancel()
+			require.Error(t, ask(ctx, c, &haiku.Request{}).err)
+			require.EqualValues(t, 1, c.Stats()[0].Neutral, "%+v", c.Stats()[0])
+		})
+	})
+	t.Run("another was faster", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newChain(t, Options{HedgeAfter: 40 * ms}, does("large", hears(200*ms), ends()), lasting())
+			_, first, _ := timed(t.Context(), c, &haiku.Request{})
+			require.Equal(t, 50*ms, first)
+			require.EqualValues(t, 1, c.Stats()[0].Neutral, "%+v", c.Stats()[0])
+		})
+	})
+}
+
+// TestWhoWasLateIsEndedByTheAnswer: there is nothing left to see of it.
+func TestWhoWasLateIsEndedByTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large := does("large", hangs())
+		c := newChain(t, Options{HedgeAfter: 40 * ms}, large, does("small", takes(200*ms), says("a"), takes(time.Minute), says("b"), ends()))
+		c.members[0].stats.overtaken.Store(judgedEach - 1)
+		c.opts.Stall = noLimit
+		start := time.Now()
+		_, first, _ := timed(t.Context(), c, &haiku.Request{})
+		require.Equal(t, 240*ms, first)
+		at, _ := large.last()
+		require.Equal(t, 240*ms, at.Sub(start))
+		require.EqualValues(t, 1, c.Stats()[0].Slow)
+	})
+}
