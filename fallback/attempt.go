@@ -77,8 +77,14 @@ func (a *attempt) run() (again bool) {
 func (a *attempt) drop() {
 	a.call.Done(Outcome{})
 	a.cancel(ErrOvertaken)
+	a.tell(Attempt{Model: a.member().name, Err: ErrOvertaken})
+}
+
+// tell tells the observer what became of it.
+func (a *attempt) tell(end Attempt) {
 	if a.after != nil {
-		a.after(Attempt{Model: a.member().name, Err: ErrOvertaken})
+		defer caught(haiku.LoggerFrom(a.r.ctx), "an observer of attempts", end.Model)
+		a.after(end)
 	}
 }
 
@@ -293,12 +299,10 @@ func (a *attempt) end(err error) (again bool) {
 	}
 	r.mu.Unlock()
 	a.member().stats.note(a, served)
-	if a.after != nil {
-		a.after(Attempt{
-			Model: a.member().name, Served: served, Hedge: a.hedge, Probe: a.call.Probe(),
-			Outcome: a.outcome, Took: time.Since(a.start), Usage: a.branch.Usage(), Err: a.err,
-		})
-	}
+	a.tell(Attempt{
+		Model: a.member().name, Served: served, Hedge: a.hedge, Probe: a.call.Probe(),
+		Outcome: a.outcome, Took: time.Since(a.start), Usage: a.branch.Usage(), Err: a.err,
+	})
 	return again
 }
 

@@ -101,6 +101,7 @@ func (c *changes) say(change *Change) {
 		slog.String("model", change.Name), slog.String("was", change.From.String()),
 		slog.Float64("share", change.Share), slog.String("why", change.Why), slog.Int("merged", change.Merged))
 	if c.b.opts.OnChange != nil {
+		defer caught(c.b.opts.Logger, "who is told of a breaker's changes", change.Name)
 		c.b.opts.OnChange(*change)
 	}
 }

@@ -66,9 +66,7 @@ func (c *core) enter(now time.Duration, s State, why string) {
 	c.stage, c.permit = stage{}, permit{serial: c.permit.serial}
 	c.recent.reset()
 	c.fresh = now + c.opts.Window
-	for _, j := range c.judges {
-		j.Reset()
-	}
+	c.ask(Judge.Reset)
 }
 
 // verdict is the answer to a call that would like to be made.
@@ -214,11 +212,11 @@ func (c *core) observe(now time.Duration, m Moment, o Outcome) {
 		}
 	}
 	why := ""
-	for _, j := range c.judges {
+	c.ask(func(j Judge) {
 		if w := j.Observe(&c.sample); w != "" && why == "" {
 			why = w
 		}
-	}
+	})
 	if why != "" {
 		c.trip(now, why, o.RetryAfter)
 	}
