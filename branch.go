@@ -130,7 +130,7 @@ func (b *Branch) grow() bool {
 
 // finish is Finish for the branch's own writer.
 func (b *Branch) finish(choice int, reason FinishReason) {
-	if !b.denied && (b.grown || b.grow()) {
+	if !b.denied && b.w.choice(choice) != nil && (b.grown || b.grow()) {
 		b.trunk.Finish(choice, reason)
 	}
 }

@@ -236,6 +236,7 @@ func TestABranchThatBreaksARuleEndsAlone(t *testing.T) {
 		"a delta that is no JSON": {ID: haiku.NoToken, Delta: []byte(`"a":`)},
 		"a text that is too long": {ID: haiku.NoToken, Text: strings.Repeat("x", 5000)},
 		"a delta that is":         {ID: haiku.NoToken, Delta: []byte(`"a":"` + strings.Repeat("x", 1000) + `"`)},
+		"a choice that is none":   {ID: haiku.NoToken, Text: "x", Choice: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			model := func(first string) haiku.Model {
@@ -250,10 +251,8 @@ func TestABranchThatBreaksARuleEndsAlone(t *testing.T) {
 				})
 			}
 			before := read(haiku.NewStream(quiet(t.Context()), branching(model(""), pieces("sound")), &haiku.Request{}))
-			if name != "a text that is too long" { // which has been granted its claim by then
-				require.NoError(t, before.err)
-				require.Equal(t, "sound", before.text(0))
-			}
+			require.NoError(t, before.err)
+			require.Equal(t, "sound", before.text(0))
 			after := read(haiku.NewStream(quiet(t.Context()), branching(model("a"), pieces("sound")), &haiku.Request{}))
 			require.ErrorIs(t, after.err, haiku.ErrInternal)
 			require.Equal(t, "a", after.text(0))
@@ -300,4 +299,14 @@ func TestWhatABranchSaysOfItsAnswerIsTheStreams(t *testing.T) {
 		require.Equal(t, c.want, s.Degraded())
 		require.Equal(t, []string{"X-By", "second"}, s.Headers())
 	}
+}
+
+func TestABranchThatEndsAChoiceThatIsNoneEndsAlone(t *testing.T) {
+	broken := haiku.ModelFunc(func(_ context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+		w.Finish(1, haiku.FinishStop)
+		return nil
+	})
+	a := read(haiku.NewStream(quiet(t.Context()), branching(broken, pieces("sound")), &haiku.Request{}))
+	require.NoError(t, a.err)
+	require.Equal(t, "sound", a.text(0))
 }

@@ -32,21 +32,21 @@ func (w *StreamWriter) tryPush(p *Piece, more bool) PushResult {
 	if w.ctx.Err() != nil {
 		return Gone
 	}
-	if w.branch != nil {
-		return w.branch.push(p, more)
-	}
 	c := w.choice(p.Choice)
 	if c == nil {
 		return Gone
+	}
+	if len(p.Text) > w.maxText() && !w.inVocabulary(p) {
+		w.fail("haiku: the model tried to push a text of %d bytes, longer than the stream's arena takes: use Push", len(p.Text))
+		return Gone
+	}
+	if w.branch != nil {
+		return w.branch.push(p, more)
 	}
 	if c.finished {
 		return Stopped
 	}
 	piece, text, aux := w.payload(p, more)
-	if len(text) > w.maxText() {
-		w.fail("haiku: the model tried to push a text of %d bytes, longer than the stream's arena takes: use Push", len(text))
-		return Gone
-	}
 	if !w.room(len(text) + len(aux)) {
 		return Full
 	}

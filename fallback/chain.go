@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/intelliparadigm/haiku"
@@ -22,7 +23,8 @@ type Options struct {
 	Breaker BreakerOptions
 	// Names are the names of the models, in logs, in x-haiku-served-by and among
 	// replicas. A model without one is called what it calls itself, if it lists
-	// one name, else by its place.
+	// one name, else by its place. The breaker of one that is called like another
+	// before it has its place in its name: llama/1.
 	Names []string
 	// FirstToken is how long a model may take to its first token when another can
 	// be asked; 0 means the breaker's limit, negative any time. A request that
@@ -107,8 +109,12 @@ func (o Options) New(primary haiku.Model, secondary ...haiku.Model) (*Chain, err
 	}
 	for i, m := range append([]haiku.Model{primary}, secondary...) {
 		mem := newMember(m, i, o.Names)
+		name := mem.name
+		if slices.ContainsFunc(c.members, func(other *member) bool { return other.name == name }) {
+			name = fmt.Sprintf("%s/%d", name, i)
+		}
 		var err error
-		if mem.breaker, err = NewBreaker(o.breaker(mem.name, i > 0 && i == len(secondary))); err != nil {
+		if mem.breaker, err = NewBreaker(o.breaker(name, i > 0 && i == len(secondary))); err != nil {
 			c.Close()
 			return nil, err
 		}

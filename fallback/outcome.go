@@ -67,10 +67,11 @@ var (
 // model's own, and counts.
 func OutcomeOf(request context.Context, err error, complete bool) Outcome {
 	var e *haiku.Error
+	ended := hasEnded(request)
 	switch {
-	case complete && (err == nil || request.Err() != nil):
+	case complete && (err == nil || ended):
 		return Outcome{Class: OK}
-	case request.Err() != nil:
+	case ended:
 		return Outcome{}
 	case errors.Is(err, ErrOvertaken):
 		return Outcome{}
@@ -83,6 +84,13 @@ func OutcomeOf(request context.Context, err error, complete bool) Outcome {
 	default:
 		return Outcome{Class: Failed, RetryAfter: e.RetryAfter}
 	}
+}
+
+// hasEnded reports whether a request is over. A socket or a server may notice its
+// deadline a moment before the context does.
+func hasEnded(request context.Context) bool {
+	deadline, bounded := request.Deadline()
+	return request.Err() != nil || bounded && !time.Now().Before(deadline)
 }
 
 // clients reports whether an error is the client's: any model would refuse.

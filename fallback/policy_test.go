@@ -205,6 +205,11 @@ func TestPoliciesCompose(t *testing.T) {
 	require.Equal(t, "2 of 2 attempts failed", b.Status().Reason)
 }
 
+// unnoticed is a context that is past its deadline and does not know it yet.
+type unnoticed struct{ context.Context }
+
+func (unnoticed) Deadline() (time.Time, bool) { return time.Now(), true }
+
 // TestClientsDecideNothing is about 20 each of what is the client's and what is
 // the model's doing, with the same words in every error.
 func TestClientsDecideNothing(t *testing.T) {
@@ -226,6 +231,7 @@ func TestClientsDecideNothing(t *testing.T) {
 		"the client's deadline":                    {expired, aborted, false, Neutral},
 		"cancelled by a limit of ours":             {sibling, aborted, false, Neutral},
 		"left, and the model says it was a fault":  {gone, haiku.ErrInternal, false, Neutral},
+		"a moment before its deadline is noticed":  {unnoticed{alive}, context.DeadlineExceeded, false, Neutral},
 		"left after the finish reason":             {gone, context.Canceled, true, OK},
 		"the model's own words":                    {alive, aborted, false, Failed},
 		"the model's own timeout":                  {alive, context.DeadlineExceeded, false, Failed},
