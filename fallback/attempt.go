@@ -312,6 +312,9 @@ func (a *attempt) judge(err error) (Outcome, error) {
 	if cause := context.Cause(a.ctx); err != nil && a.r.ctx.Err() == nil && cause != nil {
 		err = cause // ours: nobody else ends this context alone
 	}
+	if complete && errors.Is(err, ErrStalled) {
+		err = nil // nothing that is still to come is missed
+	}
 	o := OutcomeOf(a.r.ctx, err, complete)
 	objective := a.r.req.Objective.TTFT
 	switch {

@@ -97,3 +97,18 @@ func TestWhoWasLateIsEndedByTheAnswer(t *testing.T) {
 		require.EqualValues(t, 1, c.Stats()[0].Slow)
 	})
 }
+
+// TestAWholeAnswerIsNotTornByItsModelsLingering has a model say all it has to say and
+// then not return.
+func TestAWholeAnswerIsNotTornByItsModelsLingering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChain(t, Options{}, does("large", says("a"), func(ctx context.Context, w *haiku.StreamWriter, u *haiku.Usage) (bool, error) {
+			w.Finish(0, haiku.FinishStop)
+			return hangs()(ctx, w, u)
+		}), small())
+		all, done := chunks(t, chat(t, c, true))
+		require.True(t, done)
+		require.Nil(t, all[len(all)-1].Error)
+		require.Zero(t, c.Stats()[0].Failed)
+	})
+}
