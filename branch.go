@@ -152,6 +152,17 @@ func (b *Branch) Usage() Usage { return b.w.usage }
 // this branch. It may be asked once Generate has returned.
 func (b *Branch) Complete() bool { return b.w.incomplete() == nil }
 
+// Whole reports whether every choice of the stream has its finish reason, so that
+// there is nothing left to say. Anybody may ask until the stream's Model has
+// returned.
+func (b *Branch) Whole() bool {
+	w := b.trunk
+	for w.branch != nil {
+		w = w.branch.trunk
+	}
+	return w.toEnd.Load() == 0
+}
+
 // Pieces is how many pieces have gone to the stream, and delayed for how long the
 // reader, not the Model, has kept them waiting. They may be asked for once
 // Generate has returned.

@@ -64,7 +64,7 @@ func (w *StreamWriter) tryPush(p *Piece, more bool) PushResult {
 		finish = FinishStop
 	}
 	if finish != "" {
-		c.finished = true
+		w.end(c)
 		slot.Flags |= ring.FlagFinish
 		slot.Finish = finishCode(finish)
 	}
@@ -141,8 +141,13 @@ func (w *StreamWriter) Finish(choice int, reason FinishReason) {
 	if c == nil || c.finished {
 		return
 	}
-	c.finished = true
+	w.end(c)
 	w.ring.PushReserved(ring.Slot{Token: NoToken, Choice: uint16(choice), Flags: ring.FlagFinish, Finish: finishCode(reason)})
+}
+
+func (w *StreamWriter) end(c *choice) {
+	c.finished = true
+	w.toEnd.Add(-1)
 }
 
 func (w *StreamWriter) choice(i int) *choice {

@@ -86,6 +86,7 @@ type StreamWriter struct {
 	// The producer's side.
 	ended   bool // by End
 	choices []choice
+	toEnd   atomic.Int32  // choices that have not finished
 	aux     []byte        // reused for deltas and log-probabilities
 	members *memberReader // nil until there is a delta
 	onSpace func()
@@ -215,6 +216,7 @@ func (w *StreamWriter) prepare() error {
 	n := max(w.req.Choices, 1)
 	rules := newStopRules(w.req.Stop)
 	w.choices = make([]choice, n)
+	w.toEnd.Store(int32(n))
 	for i := range w.choices {
 		w.choices[i].stop = newStopMatcher(rules)
 	}

@@ -3,6 +3,7 @@ package fallback
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -113,18 +114,28 @@ func (a *attempt) conclude(o Outcome, err error) {
 func (a *attempt) grow() {
 	a.member().stats.overtaken.Store(0)
 	a.disarm()
-	a.arm(a.stallLook())
+	a.arm(a.lookEach())
 }
 
-// stallLooks is how many looks in a row, a part of the time each, find a stalled
+// silentLooks is how many looks in a row, a part of the time each, find a silent
 // answer as it was. It is a timer's work, so that no token needs to know the time.
-const stallLooks = 4
+const silentLooks = 4
 
-func (a *attempt) stallLook() time.Duration {
-	if a.r.chain.opts.Stall == noLimit {
+func (a *attempt) lookEach() time.Duration {
+	first := min(a.member().breaker.opts.Limits.Silence, a.r.chain.opts.Stall)
+	if first == noLimit {
 		return noLimit
 	}
-	return max(a.r.chain.opts.Stall/stallLooks, 1)
+	return max(first/silentLooks, 1)
+}
+
+// looks is how many looks without news a silence lasts at least.
+func (a *attempt) looks(silence time.Duration) int {
+	each := a.lookEach()
+	if silence >= noLimit-each {
+		return math.MaxInt
+	}
+	return int((silence + each - silentLooks) / each) // up, but for what lookEach has cut off
 }
 
 // inAHurry reports whether the client gives it less time than its operator does.
@@ -175,7 +186,7 @@ func (a *attempt) disarm() {
 // due is how long it is, after some time, until there is something to look at.
 func (a *attempt) due(passed time.Duration) time.Duration {
 	if a == a.r.winner {
-		return a.stallLook()
+		return a.lookEach()
 	}
 	next, more := noLimit, a.r.more()
 	for _, limit := range [...]struct {
@@ -213,7 +224,7 @@ func (a *attempt) look() (hedge, move bool) {
 		return false, false
 	}
 	if a == a.r.winner {
-		a.lookForStall()
+		a.lookForSilence()
 		return false, false
 	}
 	if a.dismissed() {
@@ -245,20 +256,25 @@ func (a *attempt) look() (hedge, move bool) {
 	return false, false
 }
 
-// lookForStall ends an answer in which nothing has happened for too long.
-func (a *attempt) lookForStall() {
+// lookForSilence tells the breaker of an answer in which nothing has happened for
+// too long, and ends one that has stalled.
+func (a *attempt) lookForSilence() {
 	pieces, waiting := a.branch.Progress()
 	if a.quiet++; waiting || pieces != a.seen {
 		a.seen, a.quiet = pieces, 0
 	}
+	if a.quiet >= a.looks(a.member().breaker.opts.Limits.Silence) && a.ctx.Err() == nil && !a.branch.Whole() {
+		a.call.Silent()
+	}
+	stalled := a.looks(a.r.chain.opts.Stall)
 	switch {
-	case a.quiet >= stallLooks && a.ctx.Err() == nil:
+	case a.quiet >= stalled && a.ctx.Err() == nil:
 		a.cancel(ErrStalled)
-	case a.quiet > stallLooks && errors.Is(context.Cause(a.ctx), ErrStalled): // it does not listen either
+	case a.quiet > stalled && errors.Is(context.Cause(a.ctx), ErrStalled): // it does not listen either
 		a.conclude(Outcome{Class: Failed}, ErrStalled)
 		a.r.decide()
 	}
-	a.arm(a.stallLook())
+	a.arm(a.lookEach())
 }
 
 // beside tries the next model beside this one, or in the place of late. If there

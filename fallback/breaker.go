@@ -80,6 +80,7 @@ type Call struct {
 	start time.Duration
 	first time.Duration // 0 until the first token
 	late  bool          // the breaker knows that it is
+	quiet bool          // likewise that it was silent
 	after time.Duration // if it was refused
 }
 
@@ -129,6 +130,20 @@ func (c *Call) Late() {
 	}
 }
 
+// Silent says that the answer has begun and has had no token for longer than the
+// limit of a silence.
+func (c *Call) Silent() {
+	if c.b == nil || c.quiet {
+		return
+	}
+	c.quiet = true
+	b := c.b
+	b.mu.Lock()
+	before := b.core.mark()
+	b.core.silent(b.now(), c.of)
+	b.settle(before, here)
+}
+
 func (c *Call) tell(taken time.Duration) {
 	if c.late {
 		return
@@ -143,8 +158,8 @@ func (c *Call) tell(taken time.Duration) {
 
 // Done says what became of the call, and returns what that counts as; only the
 // first time counts. An answer that was over a limit is Slow whatever o says, and
-// so is one of which it was known to be late before the client left. Where o has
-// no time to the first token it is what [Call.FirstToken] has seen.
+// so is one of which it was known to be late or silent before the client left.
+// Where o has no time to the first token it is what [Call.FirstToken] has seen.
 func (c *Call) Done(o Outcome) Outcome {
 	b := c.b
 	if b == nil {
@@ -168,13 +183,14 @@ func (c *Call) Done(o Outcome) Outcome {
 func (c *Call) judge(now time.Duration, o *Outcome) {
 	limits := &c.b.opts.Limits
 	o.FirstToken = cmp.Or(o.FirstToken, c.first)
+	o.Silent = c.quiet
 	over := o.FirstToken > limits.FirstToken
 	switch {
-	case o.Class == Neutral && !c.late:
+	case o.Class == Neutral && !c.late && !c.quiet:
 		return
 	case o.Class == Neutral:
 		o.Class, o.FirstToken = Slow, cmp.Or(o.FirstToken, now-c.start)
-	case o.Class == OK && (over || o.Gap > limits.Gap):
+	case o.Class == OK && (over || c.quiet || o.Gap > limits.Gap):
 		o.Class = Slow
 	}
 	if over {

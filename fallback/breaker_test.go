@@ -39,7 +39,7 @@ func TestABreakerOpensProbesAndReturnsInSteps(t *testing.T) {
 		require.Equal(t, Status{State: Closed, Reason: "it answers again"}, clean(b.Status()))
 		synctest.Wait()
 		require.Equal(t, []Change{
-			{Name: "large", From: Closed, To: Open, Why: "attempts failed one after the other"},
+			{Name: "large", From: Closed, To: Open, Why: "attempts failed or fell silent one after the other"},
 			{Name: "large", From: Open, To: HalfOpen, Why: "its time was over"},
 			{Name: "large", From: HalfOpen, To: HalfOpen, Share: 0.1, Why: "its answers were good"},
 			{Name: "large", From: HalfOpen, To: HalfOpen, Share: 0.25, Why: "its answers were good"},
@@ -277,7 +277,7 @@ func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 		_, err := NewBreaker(o)
 		require.ErrorContains(t, err, "BreakerOptions", name)
 	}
-	b := newBreaker(t, BreakerOptions{Policies: []Policy{}, Limits: Limits{-1, -1}, Ramp: []float64{}})
+	b := newBreaker(t, BreakerOptions{Policies: []Policy{}, Limits: Limits{-1, -1, -1}, Ramp: []float64{}})
 	fail(t, b, 100)
 	require.Equal(t, Closed, b.Status().State, "no policy, no opening")
 }

@@ -142,6 +142,17 @@ func (c *core) late(now time.Duration, of call, taken time.Duration) {
 	c.observe(now, Late, Outcome{FirstToken: taken})
 }
 
+// silent is told that the answer of a call has had no token for too long.
+func (c *core) silent(now time.Duration, of call) {
+	switch {
+	case of.era != c.era || c.forced:
+	case c.state == HalfOpen:
+		c.trip(now, "an answer fell silent while half-open", 0)
+	default:
+		c.observe(now, Silent, Outcome{Class: Failed, Silent: true})
+	}
+}
+
 // end is told what became of a call.
 func (c *core) end(now time.Duration, of call, o Outcome) {
 	if of.era == c.era && of.probe != 0 && of.probe == c.permit.call {

@@ -25,7 +25,7 @@ func (p ErrorRate) Judge(Limits) Judge {
 type errorRateJudge struct{ ErrorRate }
 
 func (j errorRateJudge) Observe(s *Sample) string {
-	if s.Moment == Late || s.Moment == Ended && s.Outcome.Class != Failed && s.Outcome.Class != Rejected {
+	if s.Moment == Late || s.Moment == Silent || s.Moment == Ended && s.Outcome.Class != Failed && s.Outcome.Class != Rejected {
 		return "" // no share has grown
 	}
 	r, all := s.Recent, s.Recent.Total()

@@ -46,10 +46,10 @@ func (j *latencyJudge) Reset() { j.health = health{} }
 // grade is what an outcome is worth, from 0 to 100. One that is late or slow by
 // half is worth two thirds; a queue that is full is half of an answer.
 func (j *latencyJudge) grade(o *Outcome) float64 {
-	switch o.Class {
-	case Failed:
+	switch {
+	case o.Class == Failed, o.Silent:
 		return 0
-	case Rejected:
+	case o.Class == Rejected:
 		return 50
 	}
 	grade := 1.0

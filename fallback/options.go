@@ -15,8 +15,9 @@ import (
 type BreakerOptions struct {
 	// Name names the model, in logs and among replicas.
 	Name string
-	// Limits are from where on an answer is slow: 120 ms to the first token and
-	// 200 ms from each token to the next, in the mean. Negative: never.
+	// Limits are from where on an answer is slow: 120 ms to the first token, 200 ms
+	// from each token to the next in the mean, and a silence of five times that
+	// mean, or of 5 s where the mean has no limit. Negative: never.
 	Limits Limits
 	// Policies are the ways to find it sick; nil means [DefaultPolicies]. None at
 	// all is a breaker that only follows its operator.
@@ -86,6 +87,11 @@ func (o BreakerOptions) filled() (BreakerOptions, error) {
 	o.RampAnswers = cmp.Or(o.RampAnswers, 5)
 	o.Limits.FirstToken = limit(o.Limits.FirstToken, 120*time.Millisecond)
 	o.Limits.Gap = limit(o.Limits.Gap, 200*time.Millisecond)
+	silence := 5 * time.Second
+	if o.Limits.Gap != noLimit {
+		silence = 5 * o.Limits.Gap
+	}
+	o.Limits.Silence = limit(o.Limits.Silence, silence)
 	if o.Ramp == nil {
 		o.Ramp = []float64{0.1, 0.25, 0.5}
 	}

@@ -43,6 +43,9 @@ type Outcome struct {
 	// Gap is the mean time between tokens, without the time that the reader let
 	// the model wait, or 0 if there were not two.
 	Gap time.Duration
+	// Silent says that it was silent for longer than the limit, as its breaker was
+	// told at that moment.
+	Silent bool
 	// RetryAfter is how long the model asked to be left alone.
 	RetryAfter time.Duration
 }

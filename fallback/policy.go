@@ -23,6 +23,7 @@ type Judge interface {
 type Limits struct {
 	FirstToken time.Duration // time to first token
 	Gap        time.Duration // mean time between tokens
+	Silence    time.Duration // longest time between two tokens
 }
 
 // Moment is the occasion of a Sample.
@@ -36,6 +37,10 @@ const (
 	// taken so far. Its end is another sample: each late attempt is first Late and
 	// then Ended.
 	Late
+	// Silent: an answer that has begun has had no token for longer than its limit,
+	// and goes on. Outcome is Silent and Failed so far. Its end is another sample,
+	// whose Outcome is Silent too.
+	Silent
 	// Shared: the other replicas' counts have arrived. There is no Outcome.
 	Shared
 )

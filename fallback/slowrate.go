@@ -22,7 +22,7 @@ func (p SlowRate) Judge(Limits) Judge {
 type slowRateJudge struct{ SlowRate }
 
 func (j slowRateJudge) Observe(s *Sample) string {
-	if s.Moment == Late || s.Moment == Ended && s.Outcome.Class != Slow {
+	if s.Moment == Late || s.Moment == Silent || s.Moment == Ended && s.Outcome.Class != Slow {
 		return "" // the share has not grown
 	}
 	answers := s.Recent.OK + s.Recent.Slow
