@@ -50,6 +50,11 @@ func TestABranchThatSaysNothingLeavesNoTrace(t *testing.T) {
 	require.NoError(t, a.err)
 	require.Equal(t, []haiku.Token{{ID: -1, Text: "a"}, {ID: -1, Text: "b"}, {ID: -1, Finish: haiku.FinishStop}}, a.tokens)
 	require.Equal(t, "second", s.Model())
+	r := httptest.NewRecorder()
+	mux := quietMux()
+	mux.Register("/", streaming(branching(empty, naming("second", pieces("a"))), haiku.Request{}))
+	mux.ServeHTTP(r, httptest.NewRequest("GET", "/", nil))
+	require.Equal(t, []string{"second"}, r.Header()["X-By"])
 	require.Equal(t, haiku.Usage{PromptTokens: 3, CompletionTokens: 2}, s.Usage())
 }
 
@@ -309,4 +314,66 @@ func TestABranchThatEndsAChoiceThatIsNoneEndsAlone(t *testing.T) {
 	a := read(haiku.NewStream(quiet(t.Context()), branching(broken, pieces("sound")), &haiku.Request{}))
 	require.NoError(t, a.err)
 	require.Equal(t, "sound", a.text(0))
+}
+
+// TestWhatIsSomethingToSay has a first attempt push one piece and fail: if a reader
+// has anything of that piece, nobody else may answer.
+func TestWhatIsSomethingToSay(t *testing.T) {
+	vocab := haiku.NewVocabulary([][]byte{[]byte("word"), nil})
+	for name, tt := range map[string]struct {
+		piece haiku.Piece
+		says  bool
+	}{
+		"nothing":              {haiku.Piece{ID: haiku.NoToken}, false},
+		"a text":               {haiku.Piece{ID: haiku.NoToken, Text: "x"}, true},
+		"a token":              {haiku.Piece{ID: 0}, true},
+		"a token without text": {haiku.Piece{ID: 1, Text: "not its"}, false},
+		"a log-probability":    {haiku.Piece{ID: haiku.NoToken, Logprob: &haiku.TokenLogprob{}}, true},
+		"an end":               {haiku.Piece{ID: haiku.NoToken, Finish: haiku.FinishStop}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			broken := errors.New("broken")
+			first := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+				w.SetVocabulary(vocab)
+				require.Equal(t, haiku.Pushed, w.TryPush(tt.piece))
+				return broken
+			})
+			a := read(haiku.NewStream(quiet(t.Context()), branching(first, pieces("second")), &haiku.Request{}))
+			if tt.says {
+				require.ErrorIs(t, a.err, broken)
+				require.NotContains(t, a.text(0), "second")
+			} else {
+				require.Equal(t, "second", a.text(0))
+			}
+		})
+	}
+}
+
+// TestABranchIsToldOfSpace has a model, as an engine's loop does, wait for the
+// reader by the function that it gave to OnSpace.
+func TestABranchIsToldOfSpace(t *testing.T) {
+	m := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+		space := make(chan struct{}, 1)
+		w.OnSpace(func() {
+			select {
+			case space <- struct{}{}:
+			default:
+			}
+		})
+		for n := 0; n < 1000; {
+			switch w.TryPush(haiku.Piece{ID: haiku.NoToken, Text: "x"}) {
+			case haiku.Pushed:
+				n++
+			case haiku.Full:
+				<-space
+			}
+		}
+		w.Finish(0, haiku.FinishStop)
+		return nil
+	})
+	synctest.Test(t, func(t *testing.T) {
+		got, err := haiku.NewStream(t.Context(), branching(m), &haiku.Request{}).Text()
+		require.NoError(t, err)
+		require.Equal(t, strings.Repeat("x", 1000), got)
+	})
 }

@@ -288,7 +288,8 @@ func TestChangesAreToldNoFasterThanOneASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen changesSeen
 		b := newBreaker(t, BreakerOptions{OpenFor: 30 * time.Millisecond, Policies: []Policy{Consecutive{Failures: 1}}, OnChange: seen.add})
-		for range 1000 { // open and half-open in turn
+		elapse(time.Hour) // is no credit
+		for range 1000 {  // open and half-open in turn
 			c := must(t, b)
 			c.Done(Outcome{Class: Failed})
 			elapse(60 * time.Millisecond)
@@ -305,6 +306,19 @@ func TestChangesAreToldNoFasterThanOneASecond(t *testing.T) {
 		}
 		require.Equal(t, 1999, told, "none is lost")
 		require.Equal(t, Open, all[len(all)-1].To, "and the last is the last")
+	})
+}
+
+func TestCloseWaitsForNoChangeThatIsHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreaker(t, BreakerOptions{OpenFor: time.Millisecond, Policies: []Policy{Consecutive{Failures: 1}}})
+		for range 20 {
+			fail(t, b, 1)
+			elapse(time.Millisecond)
+		}
+		start := time.Now()
+		b.Close()
+		require.Zero(t, time.Since(start))
 	})
 }
 

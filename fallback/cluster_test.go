@@ -143,7 +143,7 @@ func TestOneReplicaProbesAndAllTakeTheTrafficBackTogether(t *testing.T) {
 		r.traffic(time.Minute, 100*time.Millisecond, Outcome{Class: OK})
 		require.Equal(t, []State{Closed, Closed, Closed}, r.states())
 		require.Equal(t, Closed, r.store.now("large").State)
-		require.LessOrEqual(t, r.store.tally().sets, 10)
+		require.LessOrEqual(t, r.store.tally().sets, 5, "single probes are nothing to write")
 	})
 }
 

@@ -111,16 +111,12 @@ func (p *permit) allow(now, ttl time.Duration, lease bool) verdict {
 	if p.call != 0 && now < p.ends {
 		return verdict{after: retryProbe}
 	}
-	ends := now + ttl
-	if lease {
-		if p.leased <= now {
-			p.wanted = true
-			return verdict{after: retryProbe}
-		}
-		ends = p.leased
+	if lease && p.leased <= now {
+		p.wanted = true
+		return verdict{after: retryProbe}
 	}
 	p.serial++
-	p.call, p.ends, p.wanted = p.serial, ends, false
+	p.call, p.ends, p.wanted = p.serial, now+ttl, false
 	return verdict{allowed: true, probe: p.serial}
 }
 

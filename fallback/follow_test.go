@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -45,6 +46,7 @@ func TestAnOperatorsWordFindsReplicasThatProbe(t *testing.T) {
 			r.store.operate("large", Setting{State: HalfOpen, Share: 0.5})
 			settle()
 			require.Equal(t, 0.5, r.all[1].Status().Share)
+			require.Zero(t, r.store.permits(), "nobody needs one now")
 			r.store.operate("large", Setting{State: HalfOpen, Forced: true})
 			settle()
 			require.Zero(t, r.all[1].Status().Share)
@@ -127,5 +129,91 @@ func TestOneOutageDoesNotLeaveAReplicaAloneForGood(t *testing.T) {
 		require.False(t, b.Status().Alone, "the switch takes what is written")
 		require.Equal(t, 2, log.count("what=switch"), "once that it is gone, and once that it is back")
 		require.Equal(t, Closed, b.Status().State)
+	})
+}
+
+func TestAProbeThatIsLostLeavesItsReplicaAnother(t *testing.T) {
+	share(t, 1, BreakerOptions{OpenFor: time.Minute, ProbeFor: 10 * time.Second}, func(t *testing.T, r *replicas) {
+		b := r.all[0]
+		fail(t, b, 5)
+		settle()
+		elapse(time.Minute)
+		refused(t, b) // asks for the permit
+		settle()
+		must(t, b) // and is never heard of again
+		elapse(10 * time.Second)
+		refused(t, b)
+		settle()
+		probe := must(t, b)
+		probe.Done(Outcome{Class: OK})
+		require.Equal(t, 2, r.store.tally().granted)
+	})
+}
+
+func TestWhatIsSeenHereCountsBeforeAllHaveCountedIt(t *testing.T) {
+	b := newBreaker(t, BreakerOptions{Policies: []Policy{ErrorRate{}}})
+	b.share(&Counts{Failed: 8}, time.Minute)
+	fail(t, b, 1)
+	require.Equal(t, Closed, b.Status().State)
+	fail(t, b, 1)
+	require.Equal(t, Open, b.Status().State)
+}
+
+func TestALittleLongerIsNotWrittenEachTime(t *testing.T) {
+	share(t, 1, BreakerOptions{OpenFor: time.Minute}, func(t *testing.T, r *replicas) {
+		var calls []Call
+		for range 100 {
+			calls = append(calls, must(t, r.all[0]))
+		}
+		for i := range calls { // of which the last fails 50 s after the first
+			calls[i].Done(Outcome{Class: Failed})
+			elapse(500 * time.Millisecond)
+		}
+		settle()
+		require.LessOrEqual(t, r.store.tally().sets, 1+50/6)
+		require.Greater(t, r.store.tally().sets, 5)
+	})
+}
+
+// falling is a store whose first watch falls silent after its first word.
+type falling struct {
+	*memory
+	watches atomic.Int64
+}
+
+func (f *falling) Watch(ctx context.Context, name string) iter.Seq2[Setting, error] {
+	if f.watches.Add(1) > 1 {
+		return f.memory.Watch(ctx, name)
+	}
+	return func(yield func(Setting, error) bool) {
+		yield(f.now(name), nil)
+		<-ctx.Done()
+	}
+}
+
+func TestWhoIsOvertakenLooksAgain(t *testing.T) {
+	share(t, 1, BreakerOptions{}, func(t *testing.T, r *replicas) {
+		store := &falling{memory: r.store}
+		b := newBreaker(t, BreakerOptions{Name: "large", Switch: store})
+		<-b.Ready()
+		r.store.operate("large", Setting{State: Closed, Forced: true})
+		fail(t, b, 5)
+		settle()
+		require.Equal(t, Closed, b.Status().State)
+		require.True(t, b.Status().Forced)
+	})
+}
+
+func TestAnOutageThatComesAndGoesIsLoggedOnceAMinute(t *testing.T) {
+	share(t, 1, BreakerOptions{}, func(t *testing.T, r *replicas) {
+		for range 20 { // in five minutes
+			r.store.be(failing)
+			r.traffic(5*time.Second, 100*time.Millisecond, Outcome{Class: OK})
+			r.store.be(sound)
+			r.traffic(10*time.Second, 100*time.Millisecond, Outcome{Class: OK})
+		}
+		for _, what := range []string{"what=counters", "watch of the switch"} {
+			require.InDelta(t, 10, r.log.count(what), 2, what)
+		}
 	})
 }

@@ -340,10 +340,12 @@ func TestWhatPanicsBesideGenerateIsAFailureToo(t *testing.T) {
 			Breaker: BreakerOptions{OpenFor: time.Second, Policies: []Policy{Consecutive{Failures: 1}}},
 			Observe: func(context.Context, string) (context.Context, func(Attempt)) { panic("rude") },
 		}, does("large", ends()))
+		fail(t, c.Breaker(0), 1)
+		elapse(time.Second)
 		for range 3 {
 			var p *haiku.PanicError
 			require.ErrorAs(t, ask(t.Context(), c, &haiku.Request{}).err, &p)
-			require.Equal(t, Closed, c.Breaker(0).Status().State)
+			require.Equal(t, HalfOpen, c.Breaker(0).Status().State, "and the permit is back")
 		}
 	})
 }
@@ -357,6 +359,21 @@ type pensive struct {
 func (p pensive) TakesExtensions(*haiku.Request) error {
 	elapse(p.takes)
 	return nil
+}
+
+func TestWhoIsReadyTooLateIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		second := small()
+		c := newChain(t, Options{HedgeAfter: 40 * ms, Breaker: BreakerOptions{Policies: []Policy{Consecutive{Failures: 1}}}}, &able{script: does("large", takes(45*ms), says("x"), takes(time.Second), ends())}, pensive{second, 10 * ms})
+		fail(t, c.Breaker(1), 1)
+		elapse(5 * time.Minute)
+		a, _, _ := timed(t.Context(), c, &haiku.Request{Extensions: calling})
+		require.Equal(t, "x", a.text)
+		runs, _ := second.count()
+		require.Zero(t, runs)
+		require.Equal(t, HalfOpen, c.Breaker(1).Status().State)
+		must(t, c.Breaker(1)) // the permit is back
+	})
 }
 
 func TestOneModelIsPreparedWhileAnotherFails(t *testing.T) {

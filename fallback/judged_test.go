@@ -112,3 +112,37 @@ func TestAWholeAnswerIsNotTornByItsModelsLingering(t *testing.T) {
 		require.Zero(t, c.Stats()[0].Failed)
 	})
 }
+
+func TestWhoHasAnsweredInBetweenIsNotJudgedForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large := does("large", hangs())
+		c := newChain(t, Options{HedgeAfter: 40 * ms}, large, lasting())
+		for i := range 2*judgedEach - 2 {
+			if large.steps = []step{hangs()}; i == judgedEach-1 {
+				large.steps = []step{says("x"), ends()}
+			}
+			require.NoError(t, ask(t.Context(), c, &haiku.Request{}).err)
+		}
+		require.Zero(t, c.Stats()[0].Failed)
+	})
+}
+
+func TestGapsAreThoseOfEachChoice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen attempts
+		c := newChain(t, Options{Observe: seen.observe}, haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+			elapse(10 * ms)
+			for i := range 8 { // 4 of each choice, in turn
+				_, _ = w.Push(ctx, haiku.Piece{ID: haiku.NoToken, Choice: i % 2, Text: "x"})
+				if i%2 == 1 && i < 7 {
+					elapse(100 * ms)
+				}
+			}
+			w.Finish(0, haiku.FinishStop)
+			w.Finish(1, haiku.FinishStop)
+			return nil
+		}))
+		require.NoError(t, ask(t.Context(), c, &haiku.Request{Choices: 2}).err)
+		require.Equal(t, 100*ms, seen.all[0].Outcome.Gap)
+	})
+}

@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -110,6 +111,30 @@ func TestTheNameAskedForIsTheFirstModels(t *testing.T) {
 	require.NoError(t, a.err)
 	require.Equal(t, "small", a.text)
 	require.Equal(t, "large", req.Model)
+}
+
+// recalling is a model that may have its answer at hand.
+type recalling struct {
+	*script
+	knows bool
+}
+
+func (r *recalling) Recall(context.Context, *haiku.StreamWriter, *haiku.Request) ([]haiku.Token, bool) {
+	return []haiku.Token{{ID: haiku.NoToken, Text: "known"}, {ID: haiku.NoToken, Finish: haiku.FinishStop}}, r.knows
+}
+
+func TestWhatTheFirstHasAtHandNeedsNoBreaker(t *testing.T) {
+	large := &recalling{does("large", errs(errBroken)), true}
+	c := newChain(t, Options{}, large, small())
+	fail(t, c.Breaker(0), 5)
+	w := chat(t, c, true)
+	require.Contains(t, w.Body(), "known")
+	require.Equal(t, "large", w.Result().Header.Get(HeaderServedBy))
+	require.EqualValues(t, 1, c.Stats()[0].Recalled)
+	large.knows = false
+	require.Equal(t, "small", chat(t, c, true).Result().Header.Get(HeaderServedBy))
+	require.EqualValues(t, 1, c.Stats()[0].Recalled)
+	require.Contains(t, chat(t, newChain(t, Options{}, small(), large), true).Body(), "from ", "the first has nothing at hand")
 }
 
 func TestAbilitiesBesideGenerateAreTheFirstModels(t *testing.T) {

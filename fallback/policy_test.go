@@ -81,6 +81,13 @@ func TestLatencyOpensForALateTokenOfAModelInBadHealth(t *testing.T) {
 		j.Reset()
 		require.Empty(t, j.sees(1, late))
 	})
+	t.Run("the score itself is good enough, and a rejection is worth half", func(t *testing.T) {
+		j := judge(Latency{Health: 50})
+		require.Empty(t, j.sees(10, busy))
+		require.Empty(t, j.sees(1, late))
+		j.sees(1, broken)
+		require.NotEmpty(t, j.sees(1, late))
+	})
 	t.Run("another score", func(t *testing.T) {
 		j := judge(Latency{Health: 50})
 		j.sees(3, broken)
@@ -320,6 +327,15 @@ func TestAnOutcomeIsHeldAgainstTheLimits(t *testing.T) {
 		require.Equal(t, Slow, c.Done(Outcome{Class: OK}).Class)
 		require.Equal(t, Counts{OK: 1, Slow: 2, FirstToken: [16]int64{10: 2}}, b.Status().Recent)
 	})
+}
+
+func TestATimeThatIsToldAtTheEndIsLateToo(t *testing.T) {
+	b := newBreaker(t, BreakerOptions{Policies: []Policy{Latency{}}})
+	for range 2 {
+		require.Equal(t, Closed, b.Status().State)
+		ptr(must(t, b)).Done(late)
+	}
+	require.Equal(t, Open, b.Status().State)
 }
 
 func TestCountsAddUpAndForget(t *testing.T) {

@@ -128,22 +128,17 @@ func (c *cluster) tendPermit() (again time.Duration) {
 	}
 	c.held, c.heldTo = release, now+b.opts.ProbeFor
 	b.mu.Lock()
-	usable := b.core.lease(era, c.heldTo)
+	b.core.lease(era, c.heldTo)
 	b.mu.Unlock()
-	if !usable {
-		c.giveBack()
-	}
 	return 0
 }
 
-// lease is told that the cluster's permit is here until a time. It reports whether
-// it is of use still.
-func (c *core) lease(era uint64, until time.Duration) bool {
-	if c.era != era || c.state != HalfOpen || c.stage.share > 0 {
-		return false
+// lease is told that the cluster's permit is here until a time. If it is of no use
+// any more there is news, and it is given back.
+func (c *core) lease(era uint64, until time.Duration) {
+	if c.era == era && c.state == HalfOpen && c.stage.share == 0 {
+		c.permit.leased = until
 	}
-	c.permit.leased = until
-	return true
 }
 
 // giveBack gives the cluster's permit back, if it is here. If that fails it

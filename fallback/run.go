@@ -177,7 +177,7 @@ func (r *run) claim(a *attempt) bool {
 	if !a.dismissed() {
 		a.call.FirstToken()
 	}
-	if r.winner != nil || a.over || a.ctx.Err() != nil {
+	if r.winner != nil || a.ctx.Err() != nil {
 		a.cancel(ErrOvertaken)
 		return false
 	}

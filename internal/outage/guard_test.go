@@ -62,6 +62,17 @@ func TestACallerThatLeavesSaysNothingAboutTheServer(t *testing.T) {
 	})
 }
 
+// unnoticed is a context that is past its deadline and does not know it yet.
+type unnoticed struct{ context.Context }
+
+func (unnoticed) Deadline() (time.Time, bool) { return time.Now(), true }
+
+func TestASocketMayNoticeTheCallersDeadlineFirst(t *testing.T) {
+	g := New(Options{Deadline: time.Minute, Failures: 1})
+	require.ErrorIs(t, g.Do(unnoticed{t.Context()}, func(context.Context) error { return os.ErrDeadlineExceeded }), os.ErrDeadlineExceeded)
+	require.Equal(t, Stats{}, g.Stats())
+}
+
 func TestASocketsTimeoutIsATimeout(t *testing.T) {
 	g := New(Options{Deadline: time.Hour})
 	require.Error(t, g.Do(t.Context(), func(context.Context) error { return os.ErrDeadlineExceeded }))
