@@ -224,10 +224,8 @@ func (c *Cached) replay(ctx context.Context, w *haiku.StreamWriter, a *Answer) e
 }
 
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

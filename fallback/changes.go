@@ -64,11 +64,9 @@ func (c *changes) tell() {
 			c.say(&change)
 			continue
 		}
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-c.stop:
-			timer.Stop()
 		}
 	}
 }

@@ -96,10 +96,8 @@ func signal(ch chan struct{}) {
 
 // sleep waits for a time of about d, and reports whether the cluster goes on.
 func (c *cluster) sleep(d time.Duration) bool {
-	timer := time.NewTimer(jittered(d))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(jittered(d)):
 		return true
 	case <-c.ctx.Done():
 		return false

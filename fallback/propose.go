@@ -36,9 +36,7 @@ func (c *cluster) isMute() bool {
 func (c *cluster) wait(d time.Duration) bool {
 	var due <-chan time.Time
 	if d > 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		due = timer.C
+		due = time.After(d)
 	}
 	select {
 	case <-c.news:

@@ -139,10 +139,8 @@ func (e *Engine) budget(ctx context.Context, arrived time.Time, objective haiku.
 }
 
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -47,18 +47,16 @@ func (o Options) withDefaults() Options {
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix
 	}
-	orDefault(&o.MaxValueBytes, defaultMaxValueBytes)
-	orDefault(&o.MaxTTL, defaultMaxTTL)
+	if o.MaxValueBytes <= 0 {
+		o.MaxValueBytes = defaultMaxValueBytes
+	}
+	if o.MaxTTL <= 0 {
+		o.MaxTTL = defaultMaxTTL
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	return o
-}
-
-func orDefault[T int | time.Duration](v *T, to T) {
-	if *v <= 0 {
-		*v = to
-	}
 }
 
 // hashTag is what decides the node of a cluster: the escaping leaves no brace
