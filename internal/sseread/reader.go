@@ -50,6 +50,7 @@ type Reader struct {
 	mark  int     // where Marked begins
 	end   int
 	feeds feeds
+	noCR  int  // no CR lies between pos and here
 	skip  bool // the last line ended in a CR at the end of what was read: an LF belongs to it
 	begun bool // the first line has been seen
 	read  error
@@ -82,7 +83,7 @@ func (r *Reader) Release() {
 		buffers.Put(r.loan)
 	}
 	r.buf, r.loan, r.joined = nil, nil, nil
-	r.start, r.pos, r.mark, r.end = 0, 0, 0, 0
+	r.start, r.pos, r.mark, r.end, r.noCR = 0, 0, 0, 0, 0
 	r.read = io.ErrClosedPipe
 }
 
@@ -94,7 +95,7 @@ func (r *Reader) Next(ev *Event) error {
 			if err == io.EOF && r.Last(ev) {
 				return nil
 			}
-			return err
+			return r.read // also of a last event that is too long
 		}
 	}
 	return nil
@@ -145,6 +146,7 @@ func (r *Reader) makeRoom() {
 func (r *Reader) moveTo(buf []byte) {
 	copy(buf, r.buf[r.start:r.end])
 	r.feeds.move(r.start)
+	r.noCR = max(r.noCR-r.start, 0)
 	r.pos -= r.start
 	r.end -= r.start
 	r.start, r.mark, r.buf = 0, 0, buf

@@ -157,6 +157,8 @@ func (r *Reader) check() error {
 		return errors.New("the next LF is none")
 	case r.feeds.upTo > r.pos && bytes.IndexByte(r.buf[r.pos:r.feeds.upTo], '\n') >= 0:
 		return errors.New("an LF where none was said to be")
+	case r.noCR > r.end || r.noCR > r.pos && bytes.IndexByte(r.buf[r.pos:r.noCR], '\r') >= 0:
+		return errors.New("a CR where none was said to be")
 	}
 	return nil
 }
@@ -251,6 +253,20 @@ func TestALineOfCarriageReturnsIsNotSearchedAgainAndAgain(t *testing.T) {
 	got, _, err := readAll(t, strings.NewReader(text), 0)
 	require.Equal(t, io.EOF, err)
 	require.Len(t, got, 1)
+}
+
+// TestALongLineInSmallReadsIsNotSearchedAgainAndAgain takes minutes if each read
+// looks at all of the line.
+func TestALongLineInSmallReadsIsNotSearchedAgainAndAgain(t *testing.T) {
+	r := NewReader(&endless{text: strings.Repeat("x", 16)}, 8<<20)
+	defer r.Release()
+	var ev Event
+	require.ErrorIs(t, r.Next(&ev), ErrTooLong)
+}
+
+func TestALastEventThatIsTooLongIsNoGoodEnd(t *testing.T) {
+	_, _, err := readAll(t, iotest.DataErrReader(strings.NewReader("data: 123456789")), 8)
+	require.ErrorIs(t, err, ErrTooLong)
 }
 
 // endless repeats a text.

@@ -92,8 +92,9 @@ func (r *Reader) line() (line span, next int, ok bool) {
 	r.skipFeed()
 	to := r.feeds.next(r.buf, r.pos, r.end)
 	next = to + 1
-	if cr := bytes.IndexByte(r.buf[r.pos:to], '\r'); cr >= 0 {
-		to = r.pos + cr
+	from := max(r.pos, r.noCR)
+	if cr := bytes.IndexByte(r.buf[from:to], '\r'); cr >= 0 {
+		to = from + cr
 		next = to + 1
 		switch {
 		case next == r.end:
@@ -102,6 +103,7 @@ func (r *Reader) line() (line span, next int, ok bool) {
 			next++
 		}
 	} else if to == r.end {
+		r.noCR = to
 		return span{}, 0, false
 	}
 	return r.withoutMark(span{r.pos, to}), next, true
