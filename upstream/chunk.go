@@ -185,10 +185,11 @@ func (p *parser) readChoice(s *scanner, d *delta) {
 		case "delta":
 			p.readDelta(s, d)
 		case "text":
-			d.text, d.at = p.optional(s), p.at
-		case "message": // of a whole answer, where a stream was asked for
-			d.whole = true
-			p.readDelta(s, d)
+			if text := p.optional(s); text != nil { // an empty one may stand beside a delta
+				d.text, d.at = text, p.at
+			}
+		case "message":
+			p.readMessage(s, d)
 		case "finish_reason":
 			d.finish = p.optional(s)
 		case "logprobs":
@@ -200,6 +201,15 @@ func (p *parser) readChoice(s *scanner, d *delta) {
 		default:
 			s.value()
 		}
+	}
+}
+
+// readMessage reads the message of a whole answer, where a stream was asked for.
+// One that says nothing may stand beside a delta.
+func (p *parser) readMessage(s *scanner, d *delta) {
+	m := delta{whole: true}
+	if p.readDelta(s, &m); len(m.text)+len(m.more) > 0 {
+		d.text, d.at, d.more, d.plain, d.calls, d.whole = m.text, m.at, m.more, m.plain, m.calls, true
 	}
 }
 
@@ -223,9 +233,13 @@ func (p *parser) readDelta(s *scanner, d *delta) {
 			if saysNothing(value) {
 				continue
 			}
+			member := s.b[at:s.i]
+			if d.whole && name == "tool_calls" {
+				member = append([]byte(`"tool_calls":`), numbered(value)...)
+			}
 			d.calls = d.calls || name == "tool_calls" || name == "function_call"
 			d.plain = len(p.more) == from && isPlain(value)
-			p.addMember(s, s.b[at:s.i], len(p.more) > from)
+			p.addMember(s, member, len(p.more) > from)
 		}
 	}
 	d.more = p.more[from:len(p.more):len(p.more)]
@@ -328,15 +342,15 @@ func readUsage(s *scanner, u *usage) {
 	s.expect('{')
 	for first := true; s.more(&first, '}'); {
 		switch string(s.key()) {
-		case "prompt_tokens":
-			u.prompt = count(s)
-		case "completion_tokens":
-			u.completion = count(s)
+		case "prompt_tokens", "input_tokens": // as OpenAI's other API has it
+			u.prompt = max(u.prompt, count(s))
+		case "completion_tokens", "output_tokens":
+			u.completion = max(u.completion, count(s))
 		case "total_tokens":
 			u.totals = count(s)
 		case "prompt_cache_hit_tokens", "cached_tokens":
 			u.cached = count(s)
-		case "prompt_tokens_details":
+		case "prompt_tokens_details", "input_tokens_details":
 			readDetails(s, u)
 		default:
 			s.value()

@@ -43,6 +43,7 @@ type choice struct {
 	stopped  bool // by a stop string that the engine has not seen
 	called   bool // there were tool calls
 	texts    bool // there was text
+	members  bool // there was something beside it
 }
 
 // run makes attempts until one succeeds, has begun an answer or is the last.
@@ -66,7 +67,7 @@ func (g *generation) run(ctx context.Context) error {
 		if err := pause(ctx, wait); err != nil {
 			return err
 		}
-		g.choices = make([]choice, len(g.choices))
+		g.choices, g.usage = make([]choice, len(g.choices)), usage{}
 	}
 }
 
@@ -120,8 +121,8 @@ func (e *Engine) wait(n int, err error) time.Duration {
 		return status.RetryAfter + time.Duration(mathrand.Int64N(int64(e.opts.Retry.Base)+1)) // not all at once
 	}
 	most := e.opts.Retry.Max
-	if n < 30 {
-		most = min(most, e.opts.Retry.Base<<(n-1))
+	if base := e.opts.Retry.Base; base <= most>>(n-1) { // it does not overflow
+		most = base << (n - 1)
 	}
 	return time.Duration(mathrand.Int64N(int64(most) + 1))
 }
@@ -206,7 +207,7 @@ func (r *reading) whole(src io.Reader) error {
 // one of its tokens.
 func (g *generation) used() haiku.Usage {
 	u := haiku.Usage{PromptTokens: g.usage.prompt, CompletionTokens: g.usage.completion, CachedTokens: min(g.usage.cached, g.usage.prompt)}
-	if !g.usage.known {
+	if u.CompletionTokens == 0 { // there are engines that count nothing
 		u.CompletionTokens = g.pieces
 	}
 	if u.PromptTokens == 0 && (g.begun || g.usage.known) {

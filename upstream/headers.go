@@ -27,8 +27,9 @@ const (
 
 // forwarded are the headers of a client's request that engines get, unless
 // Options.Forward names more. There is no list of what is kept back: a header
-// that nobody has named stays here.
-var forwarded = []string{headerTrace, headerState, headerRequestID, headerObjective, headerTTFT, headerTPOT}
+// that nobody has named stays here. The traceparent is that of the context, as it
+// was understood here.
+var forwarded = []string{headerState, headerRequestID, headerObjective, headerTTFT, headerTPOT}
 
 // maxHeaderBytes bounds the value of a forwarded header.
 const maxHeaderBytes = 1 << 10
@@ -46,10 +47,10 @@ var forbidden = []string{
 type clientKey struct{}
 
 // Propagate is middleware that lets engines see the headers of a client's
-// request that are meant for them: traceparent, tracestate, X-Request-Id,
+// request that are meant for them: tracestate, X-Request-Id,
 // x-gateway-inference-objective and x-slo-*, and those that the engine's own
 // Options.Forward names. Without it a Model knows of the client's headers only
-// the trace. [Engine.Passthrough] needs none.
+// the traceparent. [Engine.Passthrough] needs none.
 func Propagate() haiku.Middleware {
 	return func(next haiku.InferenceHandler) haiku.InferenceHandler {
 		return haiku.HandlerFunc(func(c *haiku.Context) {
@@ -75,12 +76,18 @@ type envelope struct {
 // headers makes the headers of a request to the engine.
 func (e *Engine) headers(ctx context.Context, env envelope) (http.Header, error) {
 	h := make(http.Header, 12)
+	e.forward(h, env.client)
 	if trace := haiku.TraceparentFrom(ctx); trace != "" {
 		h.Set(headerTrace, trace)
+	} else { // a state belongs to a trace
+		h.Del(headerTrace)
+		h.Del(headerState)
 	}
-	e.forward(h, env.client)
 	if id := h.Get(headerRequestID); !printable(id) {
-		h.Set(headerRequestID, env.id)
+		h.Del(headerRequestID)
+		if env.id != "" {
+			h.Set(headerRequestID, env.id)
+		}
 	}
 	if env.tenant != "" {
 		h.Set(headerFairness, e.salt(env.tenant))
@@ -89,7 +96,7 @@ func (e *Engine) headers(ctx context.Context, env envelope) (http.Header, error)
 		h.Set(headerTTFT, strconv.FormatFloat(float64(ttft)/float64(time.Millisecond), 'f', -1, 64))
 	}
 	for name, values := range e.opts.Header {
-		h[textproto.CanonicalMIMEHeaderKey(name)] = values
+		h[textproto.CanonicalMIMEHeaderKey(name)] = slices.Clip(values) // Inject may add to it
 	}
 	if e.opts.Inject != nil {
 		e.opts.Inject(ctx, h)
@@ -126,16 +133,10 @@ func (e *Engine) forward(to, client http.Header) {
 		if !ok || len(v) != 1 || len(v[0]) > maxHeaderBytes || v[0] == "" || named(hop, name) {
 			continue
 		}
-		if name == headerTrace && to.Get(headerTrace) != "" { // as it was understood here
-			continue
-		}
 		if (name == headerTTFT || name == headerTPOT) && !number(v[0]) {
 			continue
 		}
 		to[name] = []string{v[0]}
-	}
-	if to.Get(headerTrace) == "" {
-		to.Del(headerState)
 	}
 }
 

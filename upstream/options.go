@@ -92,8 +92,8 @@ type Options struct {
 // answer twice; a request to it changes nothing else, so it may be repeated.
 //
 // A connection that the engine had closed while it was idle is not a failure of
-// a request: if no byte of an answer has come, the request is sent once more on
-// a new connection, whatever Attempts says.
+// a request: if it breaks at once, and no byte of an answer has come, the request
+// is sent on another one, twice at most, whatever Attempts says.
 type Retry struct {
 	// Attempts is how often a request is sent at most; 0 means 3, 1 once.
 	Attempts int

@@ -94,11 +94,14 @@ func (r *reading) broken(err error) error {
 func (r *reading) end() error {
 	for i := range r.choices {
 		if !r.choices[i].finished {
-			return fmt.Errorf("%w: it ended without a finish reason", ErrIncomplete)
+			return errNoReason
 		}
 	}
 	return nil
 }
+
+// errNoReason: whatever else it says, an answer without is not complete.
+var errNoReason = fmt.Errorf("%w: it ended without a finish reason", ErrIncomplete)
 
 // event takes one event.
 func (r *reading) event(ev *sseread.Event) error {
@@ -113,7 +116,7 @@ func (r *reading) event(ev *sseread.Event) error {
 	for data := ev.Data; len(data) > 0 && !r.done; {
 		if isDone(data) {
 			r.finishReading()
-			break
+			return r.end()
 		}
 		rest, err := r.chunk1(data)
 		if err != nil {
@@ -246,17 +249,27 @@ func (r *reading) delta(d *delta) error {
 	if failed {
 		return fmt.Errorf("%w: the engine ended it with %q", ErrIncomplete, clean(string(d.finish), maxWordBytes))
 	}
+	if d.whole {
+		c.withoutRepeats(d)
+	}
 	c.called = c.called || d.calls
 	if finish == haiku.FinishStop && c.called {
 		finish = haiku.FinishToolCalls // there are engines that say stop
-	}
-	if d.whole && c.texts {
-		d.text, d.more, d.logprobs = nil, nil, nil // it repeats what has come in pieces
 	}
 	if d.logprobs != nil && r.req.Logprobs {
 		return r.logprobs(c, d, finish)
 	}
 	return r.push(c, haiku.Piece{Choice: d.choice, ID: haiku.NoToken, Text: text(d.text), Delta: d.more, Finish: finish})
+}
+
+// withoutRepeats leaves out of a whole answer what has come in pieces.
+func (c *choice) withoutRepeats(d *delta) {
+	if c.texts {
+		d.text, d.logprobs = nil, nil
+	}
+	if c.members && (c.called || !d.calls) {
+		d.more = nil
+	}
 }
 
 // text is b as a string for as long as b is not written to: pushing copies it.
@@ -289,7 +302,7 @@ func (r *reading) push(c *choice, p haiku.Piece) error {
 	if result == haiku.Gone {
 		return r.gone(context.Canceled)
 	}
-	c.texts = c.texts || p.Text != ""
+	c.texts, c.members = c.texts || p.Text != "", c.members || len(p.Delta) > 0
 	if content {
 		r.pieces++
 		r.begin()

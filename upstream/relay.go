@@ -279,8 +279,9 @@ func (r *relay) scan(events *sseread.Reader, last bool) error {
 		if keep && begun && err == nil {
 			continue
 		}
-		run := events.Marked()
-		r.keep(run[:len(run)-len(ev.Raw)])
+		if run := events.Marked(); begun { // otherwise blank lines are all that is in front
+			r.keep(run[:len(run)-len(ev.Raw)])
+		}
 		if events.Mark(); err != nil {
 			return err
 		}
@@ -288,9 +289,11 @@ func (r *relay) scan(events *sseread.Reader, last bool) error {
 			r.gather(ev.Raw)
 		}
 	}
-	if run := events.Marked(); len(r.out.Buf) == 0 && len(run) > 0 {
+	switch run := events.Marked(); {
+	case !r.content:
+	case len(r.out.Buf) == 0 && len(run) > 0:
 		r.out.Buf, r.view = run, true
-	} else {
+	default:
 		r.keep(run)
 	}
 	if last && events.Last(&ev) {
@@ -329,7 +332,7 @@ func (r *relay) ended(read error) error {
 	case errors.Is(read, sseread.ErrTooLong):
 		return fmt.Errorf("%w: %w", ErrMalformed, read)
 	case read == io.EOF:
-		return fmt.Errorf("%w: it ended without a finish reason", ErrIncomplete)
+		return errNoReason
 	default:
 		return fmt.Errorf("%w: %w", ErrIncomplete, hide(read))
 	}
@@ -348,9 +351,12 @@ func (r *relay) event(ev *sseread.Event) (keep bool, err error) {
 	keep = true
 	for data := ev.Data; len(data) > 0 && !r.done; {
 		if isDone(data) {
-			r.done = r.calm // without a finish reason the end mark is a lie
+			if !r.calm {
+				return false, errNoReason
+			}
+			r.done = true
 			r.watch.phase(tailAfterDone, errEnough, time.Now())
-			return keep && r.calm, nil
+			return keep, nil
 		}
 		rest, ok := r.p.parse(data)
 		if !ok {

@@ -262,7 +262,7 @@ func TestHeadersStayHere(t *testing.T) {
 	}
 	_, h := asked(t, ctx, o, hello())
 	want := http.Header{
-		headerRequestID: {"client-7"}, headerObjective: {"batch"}, headerTTFT: {"900"}, headerTPOT: {"40"}, headerState: {"a=b"}, headerTrace: client[headerTrace],
+		headerRequestID: {"client-7"}, headerObjective: {"batch"}, headerTTFT: {"900"}, headerTPOT: {"40"},
 		"X-Custom": {"c"}, "X-Team": {"blue"}, "X-Span": {"7"},
 		"Authorization": {"Bearer engine-key"}, "Accept": {"text/event-stream"}, "Content-Type": {"application/json"}, headerLoadAsked: {"json"},
 	}
@@ -284,6 +284,18 @@ func TestHeadersThatMakeNoSenseStayHere(t *testing.T) {
 	for _, name := range []string{headerTTFT, headerTPOT, headerObjective, headerState} {
 		require.Empty(t, h.Get(name), name)
 	}
+}
+
+func TestHeadersOfTheHostAreNotChanged(t *testing.T) {
+	teams := append(make([]string, 0, 2), "blue") // with room for what Inject adds
+	e, err := New("http://h", Options{Header: http.Header{"x-team": teams}, Inject: func(_ context.Context, h http.Header) { h.Add("X-Team", "red") }})
+	require.NoError(t, err)
+	defer e.Close()
+	h, err := e.headers(t.Context(), envelope{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"blue", "red"}, h["X-Team"])
+	require.Empty(t, teams[:2][1], "requests share it")
+	require.NotContains(t, h, headerRequestID, "there is none")
 }
 
 func TestAKeyThatCannotBeHadIsNotTheClientsFault(t *testing.T) {
@@ -337,5 +349,11 @@ func TestPropagateAndTheTraceOfTheRequest(t *testing.T) {
 		} else {
 			require.Empty(t, h.Get(headerObjective))
 		}
+	}
+	for _, broken := range []string{"", "junk", "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", "00-00000000000000000000000000000000-b7ad6b7169203331-01"} {
+		post(t, mux, "/with", "{}", headerTrace, broken, headerState, "a=b")
+		_, _, h := rec.last(t)
+		require.NotContains(t, h, headerTrace, "a new trace begins")
+		require.NotContains(t, h, headerState)
 	}
 }

@@ -194,6 +194,31 @@ func TestAConnectionThatWasClosedWhileIdle(t *testing.T) {
 	}
 }
 
+// TestAnEngineThatDiesAtWorkIsNotAskedAgain: its connection was not stale.
+func TestAnEngineThatDiesAtWorkIsNotAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, served := inTurn(events(plain...), func(w http.ResponseWriter, r *http.Request) {
+			soon(staleWithin)
+			cut(w, r)
+		})
+		e, _ := serve(t, h, once)
+		require.NoError(t, ask(t.Context(), e, hello()).err)
+		require.ErrorIs(t, ask(t.Context(), e, hello()).err, ErrIncomplete)
+		require.Equal(t, 2, served())
+	})
+}
+
+func TestWaitsGrowUpToTheirBound(t *testing.T) {
+	e := &Engine{opts: Options{Retry: Retry{Base: time.Minute, Max: time.Hour}}}
+	for n := 1; n < 100; n++ {
+		wait := e.wait(n, ErrConnect)
+		require.GreaterOrEqual(t, wait, time.Duration(0))
+		require.LessOrEqual(t, wait, min(time.Hour, time.Minute<<min(n-1, 10)))
+	}
+	e.opts.Retry.Base = 0
+	require.Zero(t, e.wait(70, ErrConnect))
+}
+
 // answerOnce answers one request on a connection and leaves it open.
 func answerOnce(c net.Conn, requests *atomic.Int32) {
 	buf := make([]byte, 4096)

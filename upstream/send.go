@@ -30,7 +30,8 @@ type wireState struct {
 	watch    *watch
 	connect  time.Duration
 	first    time.Duration
-	began    time.Time
+	began    time.Time   // of the request
+	tried    time.Time   // of this try
 	wanted   atomic.Bool // a connection has been asked for
 	got      atomic.Bool // and there is one
 	reused   atomic.Bool // which has served others before
@@ -53,12 +54,20 @@ func (s *wireState) trace() *httptrace.ClientTrace {
 }
 
 // stale reports whether a request has failed because of a connection that the
-// server had given up before it: an old one, on which no byte came back.
-func (s *wireState) stale() bool { return s.reused.Load() && !s.answered.Load() }
+// server had given up before it: an old one, on which no byte came back, and
+// which says so at once. A server that has begun to work has not.
+func (s *wireState) stale() bool {
+	return s.reused.Load() && !s.answered.Load() && time.Since(s.tried) < staleWithin
+}
 
-// staleTries bounds how often a request is sent again because of connections
-// that had been closed while they were idle.
-const staleTries = 2
+const (
+	// staleTries bounds how often a request is sent again because of connections
+	// that had been closed while they were idle.
+	staleTries = 2
+	// staleWithin is longer than it takes to hear that a connection is closed:
+	// a round trip, and one more packet if one was lost.
+	staleWithin = 2 * time.Second
+)
 
 // send makes the request and returns the response once its headers are there.
 // A connection that turns out to be closed by the other side costs nothing but
@@ -67,7 +76,7 @@ const staleTries = 2
 func (e *Engine) send(ctx context.Context, c *call, w *watch) (*http.Response, error) {
 	began := time.Now()
 	for try := 0; ; try++ {
-		s := &wireState{watch: w, connect: e.opts.Connect, first: e.opts.FirstToken, began: began}
+		s := &wireState{watch: w, connect: e.opts.Connect, first: e.opts.FirstToken, began: began, tried: time.Now()}
 		w.phase(s.first, ErrFirstToken, began)
 		req := c.request(httptrace.WithClientTrace(ctx, s.trace()), e)
 		resp, err := e.transport.RoundTrip(req)
