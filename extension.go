@@ -2,6 +2,7 @@ package haiku
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -16,17 +17,20 @@ type Extension struct {
 	// Value is its value, valid JSON, byte for byte as it was written. It is
 	// never changed.
 	Value []byte
+	// Optional says that a Model which does not know the member may answer as if
+	// it were not there: it is none of the wire format's own.
+	Optional bool
 }
 
 // Extended is what a [Model] implements that takes requests with extensions.
 // For a Model without it [StreamWriter] refuses them by name, with
 // [ErrUnsupported], before Generate: so nothing that was asked for is dropped
-// in silence. A Model around others answers for the one it would pass req to;
+// in silence, unless it is Optional. A Model around others answers for the one it would pass req to;
 // one with a method Unwrap() Model need not implement it.
 type Extended interface {
 	// TakesExtensions returns nil if the Model heeds or passes on every
-	// extension of req and of its messages, and otherwise an [Error] that
-	// names one which it does not. It is called before Generate, possibly
+	// extension of req and of its messages that is not Optional, and otherwise
+	// an [Error] that names one which it does not. It is called before Generate, possibly
 	// often, by many goroutines at once, and does not change req.
 	TakesExtensions(req *Request) error
 }
@@ -45,31 +49,40 @@ func TakesExtensions(m Model, req *Request) error {
 	return refused
 }
 
-// refusedExtension names the first extension of req, nil if it has none, and of
-// several that are about tools the tools. A message from a tool is one too: it
+// refusedExtension names the first extension of req that is not optional, nil if
+// it has none, and of several that are about tools the tools. A message from a tool is one too: it
 // answers what no plain request can ask.
 func refusedExtension(req *Request) error {
-	for i := range req.Extensions {
-		if req.Extensions[i].Name == "tools" {
+	if first := firstNeeded(req.Extensions); first != nil {
+		if slices.ContainsFunc(req.Extensions, func(e Extension) bool { return e.Name == "tools" }) {
 			return unsupported("tools")
 		}
-	}
-	if len(req.Extensions) > 0 {
-		return unsupported(req.Extensions[0].Name)
+		return unsupported(first.Name)
 	}
 	for i := range req.Messages {
 		m := &req.Messages[i]
-		if m.Role != RoleTool && len(m.Extensions) == 0 {
+		first := firstNeeded(m.Extensions)
+		if m.Role != RoleTool && first == nil {
 			continue
 		}
 		param := fmt.Sprintf("messages[%d]", i)
 		switch {
 		case m.Role == RoleTool:
 			return ErrUnsupported.With(param+".role", "messages of role %s are not supported", m.Role)
-		case m.Extensions[0].Name == "content":
-			return unsupportedPart(param+".content", m.Extensions[0].Value)
+		case first.Name == "content":
+			return unsupportedPart(param+".content", first.Value)
 		default:
-			return unsupported(param + "." + m.Extensions[0].Name)
+			return unsupported(param + "." + first.Name)
+		}
+	}
+	return nil
+}
+
+// firstNeeded is the first extension that is not optional, nil for none.
+func firstNeeded(list []Extension) *Extension {
+	for i := range list {
+		if !list[i].Optional {
+			return &list[i]
 		}
 	}
 	return nil

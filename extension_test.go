@@ -66,6 +66,26 @@ func TestAModelThatIsNotExtendedNeverSeesExtensions(t *testing.T) {
 	}
 }
 
+func TestAModelMayIgnoreWhatIsOptional(t *testing.T) {
+	optional := extensions("guided_json", "{}", "tools", "[{}]")
+	for i := range optional {
+		optional[i].Optional = true
+	}
+	message := haiku.Message{Role: haiku.RoleUser, Content: "hi", Extensions: optional}
+	text, err := haiku.NewStream(t.Context(), wrapped{pieces("ok")}, &haiku.Request{Messages: []haiku.Message{message}, Extensions: optional}).Text()
+	require.NoError(t, err)
+	require.Equal(t, "ok", text)
+
+	needed := append(optional, extensions("store", "true")...)
+	_, err = haiku.NewStream(t.Context(), never(t), &haiku.Request{Prompt: "hi", Extensions: needed[1:]}).Text()
+	require.Equal(t, "tools", haiku.ErrorFrom(err).Param, "of several the tools")
+	_, err = haiku.NewStream(t.Context(), never(t), &haiku.Request{Prompt: "hi", Extensions: append(optional[:1:1], needed[2])}).Text()
+	require.Equal(t, "store", haiku.ErrorFrom(err).Param)
+	optional[0].Value = []byte("{")
+	_, err = haiku.NewStream(t.Context(), never(t), &haiku.Request{Prompt: "hi", Extensions: optional[:1]}).Text()
+	require.ErrorIs(t, err, haiku.ErrInvalidRequest, "it has to be JSON all the same")
+}
+
 func TestAnExtendedModelSaysWhatItTakes(t *testing.T) {
 	for param, req := range refusals() {
 		asked := 0

@@ -18,7 +18,8 @@ import "context"
 //     nil, and reports what was used through [StreamWriter.SetUsage] in
 //     every case, so that cancelled work is counted too.
 //   - A request it refuses is an [Error] returned before the first token.
-//     Extensions it sees only if it is [Extended].
+//     Extensions it sees only if it is [Extended], beside optional ones, which it
+//     may ignore.
 //   - A panic is the caller's to recover; it must leave no lock held.
 type Model interface {
 	Generate(ctx context.Context, w *StreamWriter, req *Request) error
@@ -99,7 +100,8 @@ type Request struct {
 
 	// Extensions are what the request asks for beyond these fields, as tools,
 	// tool_choice, response_format and reasoning_effort do, each name once. Only
-	// a model that is [Extended] gets a request with extensions.
+	// a model that is [Extended] gets a request with extensions that are not
+	// optional.
 	Extensions []Extension
 
 	// Encoder writes the answer's bytes on an HTTP response. Nil sends the

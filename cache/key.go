@@ -127,6 +127,7 @@ func (d *digest) extensions(list []haiku.Extension) {
 	}
 	for i := range list {
 		d.text(list[i].Name)
+		d.flag(list[i].Optional) // which a model may leave out
 		d.count(len(list[i].Value))
 		copy(d.extend(len(list[i].Value)), list[i].Value)
 	}

@@ -23,7 +23,8 @@ type ChatCompletionRequest struct {
 	// were written. Those of the API that change an answer (tools, tool_choice,
 	// parallel_tool_calls, functions, function_call, response_format, modalities,
 	// audio, prediction, web_search_options, reasoning_effort, verbosity, store)
-	// become the request's extensions, unless they say nothing; others are
+	// become the request's extensions, unless they say nothing; those that the
+	// API does not have become optional ones; others (user, metadata …) are
 	// ignored.
 	More jsontext.Value `json:",embed,inline"` // one word is the strict package's, the other that of GOEXPERIMENT=jsonv2 in Go 1.26
 }
@@ -170,6 +171,7 @@ func (r *ChatCompletionRequest) InferenceRequest() (*haiku.Request, error) {
 	if req.Extensions, err = extensionsOf(r.More, chatExtensions, "", ""); err != nil {
 		return nil, err
 	}
+	req.Extensions = withVendors(req.Extensions, r.More, chatExtensions)
 	if req.Messages, err = translate(r.Messages); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,8 @@ type CompletionRequest struct {
 	Logprobs *int   `json:"logprobs,omitzero"` // 0 to 5
 	// More is a JSON object with the members that have no field here, as they
 	// were written. Of these suffix, echo and best_of become the request's
-	// extensions, unless they say nothing; others are ignored.
+	// extensions, unless they say nothing; those that the API does not have become
+	// optional ones; others are ignored.
 	More jsontext.Value `json:",embed,inline"`
 }
 
@@ -176,8 +177,11 @@ func (r *CompletionRequest) extensions() ([]haiku.Extension, error) {
 		best, _ := strconv.Atoi(string(e.Value))
 		return e.Name == "best_of" && (best == 1 || r.N != nil && best == *r.N)
 	})
+	if err != nil {
+		return nil, err
+	}
 	if len(found) == 0 {
 		found = nil
 	}
-	return found, err
+	return withVendors(found, r.More, completionExtensions), nil
 }

@@ -22,8 +22,8 @@
 // # What is accepted
 //
 // Sampling and limits are those of the API plus top_k, min_p and
-// repetition_penalty. Names that change nothing (user, metadata …) and names that
-// are not known are ignored. Names match in case. An absent model, or "", is the
+// repetition_penalty. Names that change nothing (user, metadata …) are ignored.
+// Names match in case. An absent model, or "", is the
 // default model. The text parts of a message are joined by line breaks. A number
 // that does not fit its parameter is refused, never clamped.
 //
@@ -41,6 +41,12 @@
 // A stream refuses extensions by name, with status 400, unless its model is
 // haiku.Extended and takes them. An engine in this process does not; one elsewhere
 // may. Messages of role function are refused for all.
+//
+// A member of the body that the API does not have (chat_template_kwargs,
+// guided_json …) becomes an optional extension, if its name is made of lower-case
+// letters, digits and underscores: an engine elsewhere may know it, and every
+// other model answers as if it were not there. Members of messages that are not
+// known are ignored.
 //
 // What such a model says beside its text comes in deltas: "reasoning_content",
 // "tool_calls" and whatever else it names. In a stream each is put into the

@@ -69,6 +69,31 @@ var completionExtensions = map[string]extension{
 	"best_of": {kinds: "0", want: fmt.Sprintf("a whole number from 1 to %d", maxChoices), check: isCount},
 }
 
+// unheeded are members of the API that shape no answer. They go nowhere: some say
+// who a user is.
+var unheeded = []string{"user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "store"}
+
+// withVendors adds to found the members of more that the API does not have, as
+// optional extensions: parameters of an engine that may be behind the model.
+func withVendors(found []haiku.Extension, more jsontext.Value, known map[string]extension) []haiku.Extension {
+	for quoted, value := range members(inside(bytes.TrimSpace(more))) {
+		name := string(quoted[1 : len(quoted)-1])
+		if _, own := known[name]; own || value[0] == 'n' || !isParameter(name) || slices.Contains(unheeded, name) {
+			continue
+		}
+		found = append(found, haiku.Extension{Name: name, Value: value, Optional: true})
+	}
+	return found
+}
+
+// isParameter reports whether a name is like those that engines have. What has an
+// upper-case letter is a mistake for another name, or meant to be taken for it.
+func isParameter(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	})
+}
+
 // extensionsOf returns what of more, an object with the members that have no
 // field, is in known and says anything, in the order of the body. Values are
 // parts of more. prefix stands before the names in errors.

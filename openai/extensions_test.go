@@ -19,12 +19,17 @@ type extended struct{ haiku.Model }
 func (extended) TakesExtensions(*haiku.Request) error { return nil }
 
 // extensionsIn posts a body to a model that takes all, and returns what is
-// beyond the fields of its request, as "name=value" with what it belongs to.
+// beyond the fields of its request, as "name=value" with what it belongs to, and
+// a question mark behind what is optional.
 func extensionsIn(t testing.TB, path, body string) (found []string) {
 	t.Helper()
 	model := extended{haiku.ModelFunc(func(_ context.Context, w *haiku.StreamWriter, r *haiku.Request) error {
 		for _, e := range r.Extensions {
-			found = append(found, e.Name+"="+string(e.Value))
+			optional := ""
+			if e.Optional {
+				optional = "?"
+			}
+			found = append(found, e.Name+"="+string(e.Value)+optional)
 		}
 		for _, m := range r.Messages {
 			for _, e := range m.Extensions {
@@ -46,7 +51,7 @@ func TestWhatOnlySomeModelsUnderstandIsPassedOnAsItWasWritten(t *testing.T) {
 	require.Equal(t, []string{
 		"verbosity=\"low\"", "tools=" + tools, `parallel_tool_calls=false`, `tool_choice={"type":"function","function":{"name":"f"}}`,
 		`response_format={"type": "json_object"}`, `reasoning_effort="high"`, `modalities=["text","audio"]`, `audio={"voice":"x"}`,
-		`prediction={}`, `web_search_options={}`, `store=true`, `functions=[{}]`, `function_call={"name":"f"}`,
+		`prediction={}`, `web_search_options={}`, `store=true`, `functions=[{}]`, `function_call={"name":"f"}`, `unknown=[1]?`,
 	}, extensionsIn(t, chatPath, `{"verbosity":"low","tools" : `+tools+` ,"parallel_tool_calls":false,"metadata":{"tools":1},`+hi+`,
 		"tool_choice":{"type":"function","function":{"name":"f"}},"response_format":{"type": "json_object"},"unknown":[1],"reasoning_effort":"high",
 		"modalities":["text","audio"],"audio":{"voice":"x"},"prediction":{},"web_search_options":{},"store":true,"functions":[{}],"function_call":{"name":"f"}}`))
@@ -80,6 +85,25 @@ func TestWhatIsSoAnywayIsNotPassedOn(t *testing.T) {
 	require.Empty(t, extensionsIn(t, completionPath, `{"prompt":"x","n":4,"best_of":4,"suffix":null}`))
 	require.Equal(t, []string{`tool_choice="none"`, `parallel_tool_calls=true`, `tools=[{}]`},
 		extensionsIn(t, chatPath, `{`+hi+`,"tool_choice":"none","parallel_tool_calls":true,"tools":[{}]}`), "beside tools it says something")
+}
+
+// vendorMembers are such as vLLM, SGLang, Dynamo and llama.cpp have.
+const vendorMembers = `"chat_template_kwargs":{ "enable_thinking":false },"guided_json":{"type":"object"},"ignore_eos":false,"nvext":{},"min_tokens":0,"mirostat":2`
+
+func TestParametersOfAnEngineBehindTheModelAreOptional(t *testing.T) {
+	want := []string{`chat_template_kwargs={ "enable_thinking":false }?`, `guided_json={"type":"object"}?`, `ignore_eos=false?`, `nvext={}?`, `min_tokens=0?`, `mirostat=2?`}
+	require.Equal(t, want, extensionsIn(t, chatPath, `{`+hi+`,`+vendorMembers+`}`))
+	require.Equal(t, want, extensionsIn(t, completionPath, `{"prompt":"x",`+vendorMembers+`}`))
+	require.Equal(t, append([]string{"tools=[{}]"}, want...), extensionsIn(t, chatPath, `{`+vendorMembers+`,"tools":[{}],`+hi+`}`))
+	for _, nothing := range []string{
+		`"own":null`, `"user":"ann","metadata":{"a":"b"},"service_tier":"flex","safety_identifier":"x","prompt_cache_key":"k","prompt_cache_retention":"24h"`,
+		`"Own":1,"OWN":1`, `"":1`, `"a b":1`, `"a\"b":1`, `"\u212aelvin":1`, `"a-b":1`,
+	} {
+		require.Empty(t, extensionsIn(t, chatPath, `{`+hi+`,`+nothing+`}`), nothing)
+	}
+	require.Equal(t, []string{`own=1?`}, extensionsIn(t, chatPath, `{`+hi+`,"\u006fwn":1}`), "in one spelling")
+	status, text := post(t, scripted(nil, stop(0)), chatPath, `{`+hi+`,`+vendorMembers+`}`)
+	require.Equal(t, 200, status, "a model that has no such parameters: %s", text)
 }
 
 // What has the wrong shape is no extension: it is refused for every model.

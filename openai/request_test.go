@@ -200,7 +200,7 @@ func TestWhatIsAbsentNullOrHarmlessHasTheDefault(t *testing.T) {
 		`,"tools":[ ],"functions":[
 ],"tool_choice":"auto","audio":null,"prediction":null,"reasoning_effort":null,"web_search_options":null`,
 		`,"metadata":` + strings.Repeat("[", 100) + strings.Repeat("]", 100),
-		`,"some_future_field":{"x":1},"MAX_TOKENS":"not ours","Temperature":"nor this","\u017ftream":7`,
+		`,"MAX_TOKENS":"not ours","Temperature":"nor this","\u017ftream":7`,
 		`,"top_k":-1,"top_logprobs":0`,
 	} {
 		require.Equal(t, want, decoded(t, `{`+hi+extra+`}`), extra)

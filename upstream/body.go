@@ -94,7 +94,7 @@ func (e *Engine) requestBody(req *haiku.Request, rid string) ([]byte, error) {
 	b.logprobs(req, e.dialect)
 	b.sampling(&req.Sampling, e.dialect)
 	e.routing(b, req, rid)
-	b.extensions(req.Extensions)
+	b.extensions(req.Extensions, e.leaves)
 	b.close()
 	return b.b, nil
 }

@@ -45,6 +45,7 @@ type dialect struct {
 	noBias    bool
 	noTokens  bool // token ids as a prompt
 	topOne    bool // log-probabilities need at least one alternative
+	strict    bool // parameters that it does not know are refused
 	seedBits  uint
 
 	salt     string
@@ -55,7 +56,7 @@ type dialect struct {
 
 var dialects = [...]dialect{
 	Generic: {name: "generic", maxTokens: "max_tokens", seedBits: 63},
-	OpenAI:  {name: "OpenAI", maxTokens: "max_completion_tokens", seedBits: 63, base64: true},
+	OpenAI:  {name: "OpenAI", maxTokens: "max_completion_tokens", seedBits: 63, base64: true, strict: true},
 	VLLM: {
 		name: "vLLM", maxTokens: "max_tokens", seedBits: 63,
 		topK: "top_k", topKAll: -1, minP: "min_p", repetition: "repetition_penalty",

@@ -13,7 +13,10 @@
 //
 // A request becomes one with all parameters written out, also those that change
 // nothing: engines fill in what is missing from a model's own defaults. What a
-// [Dialect] lacks is refused by name. Stop strings are sent and matched here as
+// [Dialect] lacks is refused by name. Parameters that OpenAI's API does not have
+// and engines do (chat_template_kwargs, guided_json …) pass as they were written,
+// if Options.Extensions or the list that it adds to has them; others of these are
+// left out. Stop strings are sent and matched here as
 // well. Of a client's headers an engine gets those that are meant for engines
 // (see [Propagate]) and those that Options.Forward names; of its identity no
 // more than a hash, which names its part of the prefix cache and its queue. The

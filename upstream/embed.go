@@ -16,7 +16,8 @@ import (
 )
 
 // Embed has the engine embed the inputs, in one request. It implements
-// haiku.Embedder.
+// haiku.Embedder. As a cache's embedder an engine wants a short
+// Options.FirstToken: each question waits for its vector.
 func (e *Engine) Embed(ctx context.Context, req *haiku.EmbeddingRequest) (*haiku.Embeddings, error) {
 	out, err := e.embed(ctx, req)
 	return out, wireError(ctx, req.Model, err)

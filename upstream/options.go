@@ -35,7 +35,8 @@ type Options struct {
 	// trace context of a span that was begun for it.
 	Inject func(ctx context.Context, h http.Header)
 	// Extensions names further parameters without a place in haiku.Request that
-	// the engine gets, beside those that are known to shape an answer only.
+	// the engine gets, beside those that are known to shape an answer only; "*"
+	// is any. Other optional ones are left out, and other ones refused.
 	Extensions []string
 
 	// SaltKey is a secret of the host. With it, the names of tenants become

@@ -25,7 +25,7 @@ type member struct{ name, value []byte }
 var parameters = []string{
 	"model", "messages", "prompt", "input", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "stop",
 	"temperature", "top_p", "top_k", "min_p", "typical_p", "seed", "presence_penalty", "frequency_penalty", "repetition_penalty",
-	"repeat_penalty", "logit_bias", "logprobs", "top_logprobs", "encoding_format", "dimensions",
+	"repeat_penalty", "repeat_last_n", "logit_bias", "logprobs", "top_logprobs", "encoding_format", "dimensions",
 }
 
 // guarded are the members that a client does not decide: they choose what part
@@ -65,10 +65,8 @@ func (e *Engine) passMember(p *passed, m member, name string) error {
 	switch {
 	case slices.Contains(guarded, name):
 		return nil
-	case !slices.Contains(parameters, name) && !slices.Contains(extensions, name) && !slices.Contains(e.opts.Extensions, name):
-		if !slices.Contains(e.opts.Extensions, "*") || alike(name) {
-			return unsupported(clean(name, maxWordBytes), "%s is not passed on to this model's engine", clean(name, maxWordBytes))
-		}
+	case !slices.Contains(parameters, name) && !e.lets(name):
+		return unsupported(clean(name, maxWordBytes), "%s is not passed on to this model's engine", clean(name, maxWordBytes))
 	}
 	switch name {
 	case "model":

@@ -156,6 +156,7 @@ func TestABodyThatDoesNotPass(t *testing.T) {
 		"a name given twice":    {body: `{"model":"m","model":"other"}`, param: "model", status: 400},
 		"a nested one as well":  {body: `{"model":"m","messages":[{"role":"user","role":"system"}]}`, param: "messages[0].role", status: 400},
 		"a name with escapes":   {body: `{"mod\u0065l":"other"}`, status: 400, param: `mod\u0065l`},
+		"an escape among all":   {body: `{"model":"m","cache\u005fsalt":"x"}`, status: 400, param: `cache\u005fsalt`, all: true},
 		"another case":          {body: `{"model":"m","MODEL":"other"}`, param: "MODEL", status: 400, all: true},
 		"another case of salt":  {body: `{"model":"m","Cache_Salt":"x"}`, param: "Cache_Salt", status: 400, all: true},
 		"something unknown":     {body: `{"model":"m","kv_transfer_params":{}}`, param: "kv_transfer_params", status: 400},

@@ -77,7 +77,7 @@ func TestARealEngine(t *testing.T) {
 	})
 	t.Run("passing through", func(t *testing.T) {
 		want := ask(t.Context(), e, autumn())
-		passing, err := New(url, Options{Dialect: LlamaCpp, Extensions: []string{"repeat_last_n"}})
+		passing, err := New(url, Options{Dialect: LlamaCpp})
 		require.NoError(t, err)
 		defer passing.Close()
 		outer, _ := serve(t, passingTo(passing).ServeHTTP, Options{Dialect: LlamaCpp})
