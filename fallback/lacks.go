@@ -42,7 +42,10 @@ func (c *Chain) Recall(ctx context.Context, w *haiku.StreamWriter, req *haiku.Re
 // the client, or nil. What only the model itself can tell it tells by an error.
 func (c *Chain) lacks(place int, req *haiku.Request) error {
 	m := c.members[place].model
-	if err := haiku.TakesExtensions(m, req); err != nil || place == 0 {
+	if place == 0 {
+		return haiku.TakesExtensions(m, req)
+	}
+	if err := haiku.TakesExtensions(m, c.insisting(req)); err != nil {
 		return err
 	}
 	if param := inTokens(req); param != "" && !c.opts.SameTokens {
@@ -58,6 +61,28 @@ func (c *Chain) lacks(place int, req *haiku.Request) error {
 		}
 	}
 	return nil
+}
+
+// insisting is req in which those of its optional extensions are needed that the
+// first model takes: one that stands in and ignores them would answer another
+// question.
+func (c *Chain) insisting(req *haiku.Request) *haiku.Request {
+	own := *req
+	for i := range req.Extensions {
+		one := req.Extensions[i]
+		if !one.Optional {
+			continue
+		}
+		one.Optional = false
+		if haiku.TakesExtensions(c.members[0].model, &haiku.Request{Model: req.Model, Extensions: []haiku.Extension{one}}) != nil {
+			continue
+		}
+		if &own.Extensions[0] == &req.Extensions[0] {
+			own.Extensions = slices.Clone(req.Extensions)
+		}
+		own.Extensions[i] = one
+	}
+	return &own
 }
 
 // inTokens names what in a request is said in token numbers, if anything is.

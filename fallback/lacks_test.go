@@ -78,6 +78,43 @@ func (l limited) Models() []haiku.ModelInfo {
 	return all
 }
 
+// knows is a model that takes one extension.
+type knows struct {
+	*script
+	name string
+}
+
+func (k knows) TakesExtensions(req *haiku.Request) error {
+	for _, e := range req.Extensions {
+		if e.Name != k.name && !e.Optional {
+			return haiku.ErrUnsupported.With(e.Name, "not here")
+		}
+	}
+	return nil
+}
+
+// An optional extension that the first model heeds is needed of the others: they
+// are no candidates if they would drop it. One that the first ignores is not.
+func TestWhatTheFirstHeedsIsNotDroppedByTheNext(t *testing.T) {
+	optional := []haiku.Extension{{Name: "other", Value: []byte("1"), Optional: true}, {Name: "guided_json", Value: []byte("{}"), Optional: true}}
+	for name, tt := range map[string]struct {
+		first, second haiku.Model
+		served        bool
+	}{
+		"heeded by the first alone": {knows{does("large", errs(errBroken)), "guided_json"}, small(), false},
+		"heeded by both":            {knows{does("large", errs(errBroken)), "guided_json"}, knows{small(), "guided_json"}, true},
+		"heeded by none":            {does("large", errs(errBroken)), small(), true},
+		"heeded by the second":      {does("large", errs(errBroken)), knows{small(), "guided_json"}, true},
+	} {
+		req := &haiku.Request{Prompt: "x", Extensions: optional}
+		c := newChain(t, Options{}, tt.first, tt.second)
+		require.NoError(t, c.TakesExtensions(req))
+		a := ask(t.Context(), c, req)
+		require.Equal(t, tt.served, a.err == nil, "%s: %v", name, a.err)
+		require.True(t, req.Extensions[0].Optional && req.Extensions[1].Optional, "requests are not changed")
+	}
+}
+
 func TestWhatTheFirstLacksTheNextMayHave(t *testing.T) {
 	none := haiku.ErrUnsupported.With("tools", "no tools here")
 	c := newChain(t, Options{}, &able{script: does("large", ends()), extensions: none}, &able{script: small()})
