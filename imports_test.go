@@ -70,7 +70,7 @@ var arrows = map[string]edges{
 	"upstream":          {code: []string{".", "internal/sse", "internal/sseread", strictJSON}, tests: public},
 	"upstream/pool":     {code: []string{".", "fallback", "upstream", "internal/splitmix"}},
 	// Nothing but what imports it pays for gRPC.
-	"upstream/kserve": {code: []string{".", grpc, protobuf}, tests: []string{"haikutest"}},
+	"upstream/kserve": {code: []string{".", "upstream", grpc, protobuf}, tests: []string{"haikutest"}},
 
 	"internal/ring":         {},
 	"internal/sse":          {},

@@ -12,9 +12,9 @@ import (
 )
 
 // What can go wrong between this process and an engine, found by errors.Is in
-// what Generate returns, whose place on the wire is a haiku.Error around it.
-// None of them is an error of the request's own context: a client that leaves
-// is not the engine's fault.
+// what Generate returns, also that of upstream/kserve; its place on the wire is a
+// haiku.Error around it. None of them is an error of the request's own context: a
+// client that leaves is not the engine's fault.
 var (
 	// ErrConnect: no connection to the engine, or not within Options.Connect.
 	ErrConnect = errors.New("upstream: no connection to the engine")

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 // answer turns responses into a stream.
@@ -52,7 +53,7 @@ func (a *answer) take(ctx context.Context, r *response) error {
 	case len(r.failure) > 0:
 		return told(r.failure, a.content)
 	case len(r.id) > 0 && string(r.id) != a.request.id:
-		return fmt.Errorf("%w: a response to %.40q instead of %q", ErrMalformed, r.id, a.request.id)
+		return fmt.Errorf("%w: a response to %.40q instead of %q", upstream.ErrMalformed, r.id, a.request.id)
 	}
 	a.flagged = a.flagged || r.flagged
 	a.final = a.final || r.final
@@ -67,7 +68,7 @@ func (a *answer) take(ctx context.Context, r *response) error {
 			return err
 		}
 	case len(r.outputs) > 0:
-		return fmt.Errorf("%w: no output %q but %.40q", ErrMalformed, a.how.Text, r.outputs[0].name)
+		return fmt.Errorf("%w: no output %q but %.40q", upstream.ErrMalformed, a.how.Text, r.outputs[0].name)
 	}
 	if a.final {
 		return a.end(ctx)
@@ -109,7 +110,7 @@ func (a *answer) say(ctx context.Context, r *response, o *output) error {
 	all := o.texts()
 	for i := first; all.next(); i++ {
 		if i >= len(a.choices) {
-			return fmt.Errorf("%w: a text for choice %d of %d", ErrMalformed, i, len(a.choices))
+			return fmt.Errorf("%w: a text for choice %d of %d", upstream.ErrMalformed, i, len(a.choices))
 		}
 		reason := ""
 		if reasons.of != nil && reasons.next() {
@@ -141,7 +142,7 @@ func (a *answer) push(ctx context.Context, i int, text []byte, reason string) er
 		return nil
 	}
 	if reason == "abort" || reason == "error" {
-		return fmt.Errorf("%w: it says that it has given up", ErrIncomplete)
+		return fmt.Errorf("%w: it says that it has given up", upstream.ErrIncomplete)
 	}
 	if len(text) > 0 {
 		c.tokens++
@@ -199,7 +200,7 @@ func (a *answer) close(c *choice) {
 // end ends all choices that have not ended yet.
 func (a *answer) end(ctx context.Context) error {
 	if !a.texts {
-		return fmt.Errorf("%w: it ended without a text", ErrIncomplete)
+		return fmt.Errorf("%w: it ended without a text", upstream.ErrIncomplete)
 	}
 	for i := range a.choices {
 		tokens := a.choices[i].tokens
@@ -222,7 +223,7 @@ func (a *answer) end(ctx context.Context) error {
 // response has to have done so; one that knows no such mark is believed.
 func (a *answer) over(ctx context.Context) error {
 	if a.open > 0 && a.flagged && !a.final {
-		return fmt.Errorf("%w: the stream ended before the last response", ErrIncomplete)
+		return fmt.Errorf("%w: the stream ended before the last response", upstream.ErrIncomplete)
 	}
 	return a.end(ctx)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 // choice is one answer on its way.
@@ -38,7 +40,7 @@ func (c *choice) fresh(text []byte, how *Answer, prompt string) ([]byte, error) 
 
 // errEcho must not become a text: what stands before the answer would be the
 // host's prompt.
-var errEcho = fmt.Errorf("%w: the text does not begin with the prompt", ErrMalformed)
+var errEcho = fmt.Errorf("%w: the text does not begin with the prompt", upstream.ErrMalformed)
 
 // rest returns what is new in a text that is given from its beginning each time.
 func (c *choice) rest(text []byte, how *Answer, prompt string) ([]byte, error) {
@@ -53,7 +55,7 @@ func (c *choice) rest(text []byte, how *Answer, prompt string) ([]byte, error) {
 		return nil, nil
 	}
 	if !bytes.HasPrefix(text, c.said) {
-		return nil, fmt.Errorf("%w: the text changes what it has said before", ErrMalformed)
+		return nil, fmt.Errorf("%w: the text changes what it has said before", upstream.ErrMalformed)
 	}
 	text = text[len(c.said):]
 	whole := len(text)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 // say feeds a choice with what a server sends and returns what is handed on,
@@ -105,7 +107,7 @@ func TestATextThatContradictsItselfIsRefused(t *testing.T) {
 		"no prompt the next time": {Answer{Cumulative: true, Echo: true}, []string{"prompt a", "a b"}},
 	} {
 		got, err := say(c.how, "prompt", c.sent)
-		require.ErrorIs(t, err, ErrMalformed, name)
+		require.ErrorIs(t, err, upstream.ErrMalformed, name)
 		require.NotContains(t, got, "pro", name)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 // maxOutputs bounds what a small message can make this process allocate.
@@ -89,7 +91,7 @@ func (r *response) decodeInfer(b []byte) error {
 			}
 		case f.is(6, protowire.BytesType):
 			if len(r.raw) == maxOutputs {
-				return fmt.Errorf("%w: more than %d raw contents", ErrMalformed, maxOutputs)
+				return fmt.Errorf("%w: more than %d raw contents", upstream.ErrMalformed, maxOutputs)
 			}
 			r.raw = append(r.raw, f.bytes)
 		}
@@ -126,7 +128,7 @@ func (r *response) parameter(b []byte) error {
 // output reads an InferOutputTensor: 1 name, 2 datatype, 3 shape, 5 contents.
 func (r *response) output(b []byte) error {
 	if len(r.outputs) == maxOutputs {
-		return fmt.Errorf("%w: more than %d outputs", ErrMalformed, maxOutputs)
+		return fmt.Errorf("%w: more than %d outputs", upstream.ErrMalformed, maxOutputs)
 	}
 	o := output{elements: -1}
 	f := fields{rest: b}
@@ -158,7 +160,7 @@ func (o *output) dimension(n uint64) error {
 		o.elements = 1
 	}
 	if n > math.MaxInt32 || o.elements > math.MaxInt32 {
-		return fmt.Errorf("%w: output %q has a dimension of %d", ErrMalformed, o.name, int64(n))
+		return fmt.Errorf("%w: output %q has a dimension of %d", upstream.ErrMalformed, o.name, int64(n))
 	}
 	o.elements *= int64(n)
 	return nil
@@ -171,7 +173,7 @@ func (r *response) join() error {
 		return nil
 	}
 	if len(r.raw) != len(r.outputs) {
-		return fmt.Errorf("%w: %d outputs and %d raw contents", ErrMalformed, len(r.outputs), len(r.raw))
+		return fmt.Errorf("%w: %d outputs and %d raw contents", upstream.ErrMalformed, len(r.outputs), len(r.raw))
 	}
 	for i := range r.outputs {
 		r.outputs[i].raw, r.outputs[i].isRaw = r.raw[i], true
@@ -229,7 +231,7 @@ func (f *fields) next() bool {
 }
 
 func (f *fields) fail(code int) bool {
-	f.err = fmt.Errorf("%w: %w", ErrMalformed, protowire.ParseError(code))
+	f.err = fmt.Errorf("%w: %w", upstream.ErrMalformed, protowire.ParseError(code))
 	return false
 }
 
@@ -266,7 +268,7 @@ func (v *varints) next() bool {
 	}
 	var n int
 	if v.value, n = protowire.ConsumeVarint(v.rest); n < 0 {
-		v.err = fmt.Errorf("%w: %w", ErrMalformed, protowire.ParseError(n))
+		v.err = fmt.Errorf("%w: %w", upstream.ErrMalformed, protowire.ParseError(n))
 		return false
 	}
 	v.rest = v.rest[n:]

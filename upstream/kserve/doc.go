@@ -33,14 +33,14 @@
 // An answer is complete with the response that carries triton_final_response,
 // which is asked for also where it is empty, or, from a server that does not know
 // the mark, with a stream that ends well after a text. Anything else is
-// [ErrIncomplete], and so is a stream without any text.
+// [upstream.ErrIncomplete], and so is a stream without any text.
 //
 // # Failures
 //
 // Generate gives each failure its place on the wire as a [haiku.Error] and keeps
-// what happened as its cause: [StatusError] is what the server said, and
-// [ErrConnect], [ErrFirstToken], [ErrIdle], [ErrIncomplete], [ErrMalformed] and
-// [ErrCredentials] tell the kinds apart. UNAVAILABLE becomes 503,
+// what happened as its cause: [StatusError] is what the server said, and the
+// kinds of failure are those of package upstream, from [upstream.ErrConnect] to
+// [upstream.ErrCredentials]. UNAVAILABLE becomes 503,
 // RESOURCE_EXHAUSTED 429 with the time that the server names, INVALID_ARGUMENT 400,
 // DEADLINE_EXCEEDED 504, the rest 502. The words of the server are for logs only:
 // Triton's may hold paths and stack traces. Only the end of the request's own

@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 // texts walks over the elements of an output of BYTES.
@@ -21,7 +23,7 @@ type texts struct {
 func (o *output) texts() texts {
 	t := texts{of: o, rest: o.raw, fields: fields{rest: o.contents}}
 	if string(o.datatype) != "BYTES" {
-		t.err = fmt.Errorf("%w: output %q is of %.20q and not of BYTES", ErrMalformed, o.name, o.datatype)
+		t.err = fmt.Errorf("%w: output %q is of %.20q and not of BYTES", upstream.ErrMalformed, o.name, o.datatype)
 	}
 	return t
 }
@@ -49,7 +51,7 @@ func (t *texts) take() bool {
 		return false
 	}
 	if len(t.rest) < 4 || uint64(binary.LittleEndian.Uint32(t.rest)) > uint64(len(t.rest)-4) {
-		t.err = fmt.Errorf("%w: an element of output %q is longer than its tensor", ErrMalformed, t.of.name)
+		t.err = fmt.Errorf("%w: an element of output %q is longer than its tensor", upstream.ErrMalformed, t.of.name)
 		return false
 	}
 	n := 4 + int(binary.LittleEndian.Uint32(t.rest))
@@ -60,7 +62,7 @@ func (t *texts) take() bool {
 // end is what was wrong, once there is nothing more.
 func (t *texts) end() error {
 	if t.err == nil && t.of.elements >= 0 && t.of.elements != t.count {
-		return fmt.Errorf("%w: output %q has %d elements and a shape for %d", ErrMalformed, t.of.name, t.count, t.of.elements)
+		return fmt.Errorf("%w: output %q has %d elements and a shape for %d", upstream.ErrMalformed, t.of.name, t.count, t.of.elements)
 	}
 	return t.err
 }
@@ -76,7 +78,7 @@ func (o *output) sum() (int, error) {
 	if o.isRaw {
 		width := widths[string(o.datatype)]
 		if width == 0 || len(o.raw)%width != 0 {
-			return 0, fmt.Errorf("%w: output %q of %.20q has %d bytes", ErrMalformed, o.name, o.datatype, len(o.raw))
+			return 0, fmt.Errorf("%w: output %q of %.20q has %d bytes", upstream.ErrMalformed, o.name, o.datatype, len(o.raw))
 		}
 		for b := o.raw; len(b) > 0 && ok; b = b[width:] {
 			ok = add(little(b[:width]))
@@ -100,7 +102,7 @@ func (o *output) sum() (int, error) {
 		}
 	}
 	if !ok {
-		return 0, fmt.Errorf("%w: output %q has a number that counts nothing", ErrMalformed, o.name)
+		return 0, fmt.Errorf("%w: output %q has a number that counts nothing", upstream.ErrMalformed, o.name)
 	}
 	return int(total), nil
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 func TestOptionsAreChecked(t *testing.T) {
@@ -194,8 +195,8 @@ func TestCredentialsOfTheHost(t *testing.T) {
 
 	e := s.start(t, Options{}, grpc.WithPerRPCCredentials(token{errors.New("expired")}))
 	_, err = read(t.Context(), e, hello)
-	require.ErrorIs(t, err, ErrCredentials)
-	require.ErrorIs(t, err, ErrFailed)
+	require.ErrorIs(t, err, upstream.ErrCredentials)
+	require.ErrorIs(t, err, upstream.ErrFailed)
 	require.Equal(t, http.StatusBadGateway, haiku.ErrorFrom(err).Status, "it is not the client who has to log in")
 	require.Len(t, s.asks(), 1)
 }
@@ -232,7 +233,7 @@ func TestReady(t *testing.T) {
 	}
 	err := s.start(t, Options{}).Ready(t.Context())
 	require.ErrorIs(t, err, ErrNotReady)
-	require.ErrorIs(t, err, ErrCredentials)
+	require.ErrorIs(t, err, upstream.ErrCredentials)
 	require.ErrorContains(t, err, "Unauthenticated: who are you")
 	delete(s.fails, methodReady)
 	require.NotErrorIs(t, s.start(t, Options{}).Ready(t.Context()), context.DeadlineExceeded)
@@ -261,6 +262,6 @@ func TestMetadata(t *testing.T) {
 	for _, bad := range []message{{0xff}, message{}.bytes(4, []byte{0xff}), message{}.bytes(5, message{}.bytes(3, []byte{0x80}))} {
 		s.ready[methodMetadata] = bad
 		_, err = s.start(t, Options{}).Metadata(t.Context())
-		require.ErrorIs(t, err, ErrMalformed)
+		require.ErrorIs(t, err, upstream.ErrMalformed)
 	}
 }

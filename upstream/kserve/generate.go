@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 // Generate answers req with one stream of its own. Streams of other requests
@@ -74,7 +75,7 @@ func (e *Engine) retry(err error, again int) (time.Duration, bool) {
 // tooLate reports whether another attempt, so long after the request, would be
 // beyond what it may take.
 func (e *Engine) tooLate(err error, after time.Duration) bool {
-	if e.opts.Connect > 0 && errors.Is(err, ErrConnect) && after >= e.opts.Connect {
+	if e.opts.Connect > 0 && errors.Is(err, upstream.ErrConnect) && after >= e.opts.Connect {
 		return true
 	}
 	return e.opts.FirstToken > 0 && after >= e.opts.FirstToken

@@ -20,6 +20,7 @@ import (
 
 	"github.com/intelliparadigm/haiku"
 	"github.com/intelliparadigm/haiku/haikutest"
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 // counting answers n tokens for each choice and honours max_tokens.
@@ -153,7 +154,7 @@ func TestTimesAreBounded(t *testing.T) {
 		after  time.Duration
 		kind   error
 	}{
-		{"no response", func(c *call) error { return c.gone() }, 10 * time.Second, ErrFirstToken},
+		{"no response", func(c *call) error { return c.gone() }, 10 * time.Second, upstream.ErrFirstToken},
 		{"responses without a text", func(c *call) error {
 			for c.Context().Err() == nil {
 				if err := c.send(says("").stream()); err != nil {
@@ -162,11 +163,11 @@ func TestTimesAreBounded(t *testing.T) {
 				c.wait(time.Second)
 			}
 			return nil
-		}, 10 * time.Second, ErrFirstToken},
+		}, 10 * time.Second, upstream.ErrFirstToken},
 		{"silence after a text", func(c *call) error {
 			c.wait(9 * time.Second)
 			return errors.Join(c.send(says("a").stream()), c.gone())
-		}, 12 * time.Second, ErrIdle},
+		}, 12 * time.Second, upstream.ErrIdle},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, c.answer, opts, func(t *testing.T, s *triton, e *Engine) {
@@ -362,7 +363,7 @@ func TestNothingIsSentAgainOnceSomethingCame(t *testing.T) {
 		inBubble(t, func(c *call) error { _ = broken(c); return status.Error(codes.Unavailable, "going away") }, Options{},
 			func(t *testing.T, s *triton, e *Engine) {
 				_, err := read(t.Context(), e, hello)
-				require.ErrorIs(t, err, ErrIncomplete, name)
+				require.ErrorIs(t, err, upstream.ErrIncomplete, name)
 				require.Len(t, s.asks(), 1, name)
 			})
 	}
@@ -391,7 +392,7 @@ func TestAServerThatCannotBeReached(t *testing.T) {
 		s := &triton{answer: counting(1)}
 		e := s.start(t, Options{}, unreachable(func(context.Context) (net.Conn, error) { dials++; return nil, errors.New("refused") }))
 		_, err := read(t.Context(), e, hello)
-		require.ErrorIs(t, err, ErrConnect)
+		require.ErrorIs(t, err, upstream.ErrConnect)
 		require.ErrorIs(t, err, haiku.ErrOverloaded)
 		require.Greater(t, dials, 1)
 	})
@@ -400,7 +401,7 @@ func TestAServerThatCannotBeReached(t *testing.T) {
 		e := s.start(t, Options{}, unreachable(func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }))
 		begun := time.Now()
 		_, err := read(t.Context(), e, hello)
-		require.ErrorIs(t, err, ErrConnect)
+		require.ErrorIs(t, err, upstream.ErrConnect)
 		require.ErrorIs(t, err, haiku.ErrOverloaded)
 		require.Equal(t, defaultConnect, time.Since(begun))
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
@@ -432,10 +433,10 @@ func TestAServerThatIsKilled(t *testing.T) {
 	}
 	<-served
 	require.Equal(t, "a", texts.String())
-	require.ErrorIs(t, failed, ErrIncomplete)
+	require.ErrorIs(t, failed, upstream.ErrIncomplete)
 	require.Equal(t, http.StatusBadGateway, haiku.ErrorFrom(failed).Status)
 	_, err = read(t.Context(), e, hello)
-	require.ErrorIs(t, err, ErrConnect)
+	require.ErrorIs(t, err, upstream.ErrConnect)
 }
 
 func TestCloseEndsWhatRuns(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 // quirk is a way in which a server answers. Where it was met in the wild, report
@@ -55,7 +56,7 @@ var quirks = []quirk{
 	{
 		name: "the mark stays false", report: "triton-inference-server/tensorrtllm_backend#552", opts: bare,
 		send:  []message{says("a").last(false).stream(), says("b").last(false).stream()},
-		texts: []string{"ab"}, fails: []error{ErrIncomplete, ErrFailed}, code: http.StatusBadGateway,
+		texts: []string{"ab"}, fails: []error{upstream.ErrIncomplete, upstream.ErrFailed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "the mark stays false, and a reason is given", report: "triton-inference-server/server#6463",
@@ -69,12 +70,12 @@ var quirks = []quirk{
 	},
 	{
 		name:  "nothing",
-		texts: []string{""}, fails: []error{ErrIncomplete}, code: http.StatusBadGateway,
+		texts: []string{""}, fails: []error{upstream.ErrIncomplete}, code: http.StatusBadGateway,
 	},
 	{
 		name: "nothing but the end", report: "triton-inference-server/server#5936",
 		send:  []message{new(infer).last(true).stream()},
-		texts: []string{""}, fails: []error{ErrIncomplete}, code: http.StatusBadGateway,
+		texts: []string{""}, fails: []error{upstream.ErrIncomplete}, code: http.StatusBadGateway,
 	},
 	{
 		name:  "an empty answer",
@@ -94,12 +95,12 @@ var quirks = []quirk{
 	{
 		name:  "an error after texts",
 		send:  []message{says("a").stream(), failed("Error generating stream: boom")},
-		texts: []string{"a"}, fails: []error{ErrFailed, ErrIncomplete}, code: http.StatusBadGateway,
+		texts: []string{"a"}, fails: []error{upstream.ErrFailed, upstream.ErrIncomplete}, code: http.StatusBadGateway,
 	},
 	{
 		name:  "an error that names a path",
 		send:  []message{failed("Traceback: File \"/models/secret/model.py\"")},
-		texts: []string{""}, fails: []error{ErrFailed}, code: http.StatusBadGateway,
+		texts: []string{""}, fails: []error{upstream.ErrFailed}, code: http.StatusBadGateway,
 	},
 	{
 		name:  "the prompt is too long",
@@ -109,7 +110,7 @@ var quirks = []quirk{
 	{
 		name:  "the model has other tensors",
 		send:  []message{failed("[request id: x] unexpected inference input 'stream' for model 'llm'")},
-		texts: []string{""}, fails: []error{ErrFailed}, code: http.StatusBadGateway,
+		texts: []string{""}, fails: []error{upstream.ErrFailed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "it was unloaded", report: "triton-inference-server/vllm_backend docs/health_check.md",
@@ -118,11 +119,11 @@ var quirks = []quirk{
 	},
 	{
 		name: "it has given up", send: []message{says("a").stream(), says("").texts("finish_reason", "abort").last(true).stream()},
-		texts: []string{"a"}, fails: []error{ErrIncomplete}, code: http.StatusBadGateway,
+		texts: []string{"a"}, fails: []error{upstream.ErrIncomplete}, code: http.StatusBadGateway,
 	},
 	{
 		name: "somebody cancelled", send: []message{says("a").stream(), failed("Request was cancelled")},
-		texts: []string{"a"}, fails: []error{ErrIncomplete}, code: http.StatusBadGateway,
+		texts: []string{"a"}, fails: []error{upstream.ErrIncomplete}, code: http.StatusBadGateway,
 	},
 	{
 		name: "two choices", req: two,
@@ -144,37 +145,37 @@ var quirks = []quirk{
 	},
 	{
 		name: "a choice that nobody asked for", send: []message{says("a", "b").stream()},
-		texts: []string{"a"}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
+		texts: []string{"a"}, fails: []error{upstream.ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "a text of another type", send: []message{new(infer).output("text_output", "FP32", []byte{1, 2, 3, 4}, 1).stream()},
-		texts: []string{""}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
+		texts: []string{""}, fails: []error{upstream.ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "a reason of another type", send: []message{says("a").counts("finish_reason", 1).stream()},
-		texts: []string{"a"}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
+		texts: []string{"a"}, fails: []error{upstream.ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "a text without its length", report: "triton-inference-server/server#6463",
 		send:  []message{new(infer).output("text_output", "BYTES", []byte("hello"), 1).stream()},
-		texts: []string{""}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
+		texts: []string{""}, fails: []error{upstream.ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "an output of another name", send: []message{new(infer).texts("OUTPUT_0", "a").stream()},
-		texts: []string{""}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
+		texts: []string{""}, fails: []error{upstream.ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "an answer to somebody else", send: []message{says("a").of("another").stream()},
-		texts: []string{""}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
+		texts: []string{""}, fails: []error{upstream.ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "no message", send: []message{says("a").stream(), {0xff, 0xff}},
-		texts: []string{"a"}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
+		texts: []string{"a"}, fails: []error{upstream.ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "a message that is too long", opts: Options{MaxMessageBytes: 1000},
 		send:  []message{says("a").stream(), says(strings.Repeat("b", 2000)).stream()},
-		texts: []string{"a"}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
+		texts: []string{"a"}, fails: []error{upstream.ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
 		name:  "a long text",
@@ -189,7 +190,7 @@ var quirks = []quirk{
 	{
 		name: "a prompt that is not the same", report: "triton-inference-server/tensorrtllm_backend#57", opts: old,
 		send:  []message{says("<s> p and more").stream()},
-		texts: []string{""}, fails: []error{ErrMalformed}, code: http.StatusBadGateway,
+		texts: []string{""}, fails: []error{upstream.ErrMalformed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "characters in parts", report: "triton-inference-server/tensorrtllm_backend#192", opts: old,
@@ -231,7 +232,7 @@ var quirks = []quirk{
 	},
 	{
 		name: "a status after texts", send: []message{says("a").stream()}, status: status.Error(codes.Unavailable, "going away"),
-		texts: []string{"a"}, fails: []error{ErrIncomplete, ErrFailed}, code: http.StatusBadGateway,
+		texts: []string{"a"}, fails: []error{upstream.ErrIncomplete, upstream.ErrFailed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "a status after the end", send: []message{says("a").last(true).stream()}, status: status.Error(codes.Canceled, "too late"),
@@ -250,11 +251,11 @@ var quirks = []quirk{
 	{
 		name: "one call to a decoupled model", report: "triton-inference-server/tensorrtllm_backend#51", opts: Options{Unary: true},
 		status: status.Error(codes.Unimplemented, "ModelInfer RPC doesn't support models with decoupled transaction policy"),
-		texts:  []string{""}, fails: []error{ErrFailed}, code: http.StatusBadGateway,
+		texts:  []string{""}, fails: []error{upstream.ErrFailed}, code: http.StatusBadGateway,
 	},
 	{
 		name: "one call without an answer", opts: Options{Unary: true}, send: []message{new(infer).unary()},
-		texts: []string{""}, fails: []error{ErrIncomplete}, code: http.StatusBadGateway,
+		texts: []string{""}, fails: []error{upstream.ErrIncomplete}, code: http.StatusBadGateway,
 	},
 }
 

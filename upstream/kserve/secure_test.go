@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 // secret is a token that may only travel over a secure connection.
@@ -45,7 +47,7 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, err)
 	defer e.Close()
 	_, err = read(t.Context(), e, hello)
-	require.ErrorIs(t, err, ErrConnect, "a certificate that nobody vouches for")
+	require.ErrorIs(t, err, upstream.ErrConnect, "a certificate that nobody vouches for")
 
 	open := grpc.WithTransportCredentials(insecure.NewCredentials())
 	_, err = New(lis.Addr().String(), Options{Model: "llm"}, open, grpc.WithPerRPCCredentials(secret{}))

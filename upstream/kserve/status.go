@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 // StatusError is an error that the server has told, or that gRPC has made for
@@ -40,7 +41,7 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("kserve: %v: %s", e.Code, e.Message)
 }
 
-// Unwrap returns the kind of error, such as [ErrConnect].
+// Unwrap returns the kind of error, such as [upstream.ErrConnect].
 func (e *StatusError) Unwrap() error { return e.kind }
 
 // again reports whether the same request may succeed when it is sent again.
@@ -68,9 +69,9 @@ func (e *Engine) failure(ctx, inner context.Context, t *attempt, err error) erro
 		return ctx.Err()
 	case failed.kind != nil:
 	case t.stream == nil && failed.Code == codes.Unavailable:
-		failed.kind = ErrConnect
+		failed.kind = upstream.ErrConnect
 	case t.heard:
-		failed.kind = ErrIncomplete
+		failed.kind = upstream.ErrIncomplete
 	}
 	return failed
 }
@@ -102,16 +103,16 @@ func fromStatus(err error, trailer metadata.MD, maxMessage int) *StatusError {
 	}
 	switch e.Code {
 	case codes.Unauthenticated, codes.PermissionDenied:
-		e.kind = ErrCredentials
+		e.kind = upstream.ErrCredentials
 	case codes.Unavailable: // is what Triton is without the header of --grpc-restricted-protocol
 		if e.says([]string{"protocol is restricted"}) {
-			e.kind, e.refused = ErrCredentials, true
+			e.kind, e.refused = upstream.ErrCredentials, true
 		}
 	case codes.ResourceExhausted:
 		// What gRPC says here of a response that is too long has the same code as
 		// what a server says of too many requests.
 		if limit := strconv.Itoa(maxMessage); strings.Contains(e.Message, "larger than max") && strings.Contains(e.Message, limit) {
-			e.kind = ErrMalformed
+			e.kind = upstream.ErrMalformed
 		}
 	}
 	return e
@@ -166,7 +167,7 @@ func told(message []byte, content bool) *StatusError {
 		}
 	}
 	if content || e.Code == codes.Canceled {
-		e.kind = ErrIncomplete
+		e.kind = upstream.ErrIncomplete
 	}
 	return e
 }
@@ -203,8 +204,8 @@ func (e *StatusError) wire() *haiku.Error {
 	switch {
 	case e.contextLength():
 		out = haiku.ErrContextLength
-	case e.kind == ErrMalformed, e.kind == ErrIncomplete, e.kind == ErrCredentials, e.says(misfit):
-		out = ErrFailed
+	case e.kind == upstream.ErrMalformed, e.kind == upstream.ErrIncomplete, e.kind == upstream.ErrCredentials, e.says(misfit):
+		out = upstream.ErrFailed
 	case e.Code == codes.Unavailable:
 		out = haiku.ErrOverloaded
 	case e.Code == codes.ResourceExhausted:
@@ -214,7 +215,7 @@ func (e *StatusError) wire() *haiku.Error {
 	case e.Code == codes.InvalidArgument, e.Code == codes.OutOfRange:
 		out = haiku.ErrInvalidRequest.With("", "the model's engine does not accept the request")
 	default:
-		out = ErrFailed
+		out = upstream.ErrFailed
 	}
 	out = out.Because(e)
 	out.RetryAfter = e.RetryAfter
@@ -240,10 +241,10 @@ func (e *Engine) wire(ctx context.Context, err error) error {
 		return err
 	case errors.As(err, &told):
 		return told.wire()
-	case errors.Is(err, ErrConnect):
+	case errors.Is(err, upstream.ErrConnect):
 		return haiku.ErrOverloaded.Because(err)
 	case errors.As(err, &late):
 		return haiku.ErrTimeout.With("", "the model's engine did not answer in time").Because(err)
 	}
-	return ErrFailed.Because(err)
+	return upstream.ErrFailed.Because(err)
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 func TestEachStatusHasItsPlace(t *testing.T) {
@@ -20,22 +21,22 @@ func TestEachStatusHasItsPlace(t *testing.T) {
 		wire   *haiku.Error
 		status int
 	}{
-		codes.Canceled:           {ErrFailed, http.StatusBadGateway},
-		codes.Unknown:            {ErrFailed, http.StatusBadGateway},
+		codes.Canceled:           {upstream.ErrFailed, http.StatusBadGateway},
+		codes.Unknown:            {upstream.ErrFailed, http.StatusBadGateway},
 		codes.InvalidArgument:    {haiku.ErrInvalidRequest, http.StatusBadRequest},
 		codes.DeadlineExceeded:   {haiku.ErrTimeout, http.StatusGatewayTimeout},
-		codes.NotFound:           {ErrFailed, http.StatusBadGateway},
-		codes.AlreadyExists:      {ErrFailed, http.StatusBadGateway},
-		codes.PermissionDenied:   {ErrFailed, http.StatusBadGateway},
+		codes.NotFound:           {upstream.ErrFailed, http.StatusBadGateway},
+		codes.AlreadyExists:      {upstream.ErrFailed, http.StatusBadGateway},
+		codes.PermissionDenied:   {upstream.ErrFailed, http.StatusBadGateway},
 		codes.ResourceExhausted:  {haiku.ErrRateLimited, http.StatusTooManyRequests},
-		codes.FailedPrecondition: {ErrFailed, http.StatusBadGateway},
-		codes.Aborted:            {ErrFailed, http.StatusBadGateway},
+		codes.FailedPrecondition: {upstream.ErrFailed, http.StatusBadGateway},
+		codes.Aborted:            {upstream.ErrFailed, http.StatusBadGateway},
 		codes.OutOfRange:         {haiku.ErrInvalidRequest, http.StatusBadRequest},
-		codes.Unimplemented:      {ErrFailed, http.StatusBadGateway},
-		codes.Internal:           {ErrFailed, http.StatusBadGateway},
+		codes.Unimplemented:      {upstream.ErrFailed, http.StatusBadGateway},
+		codes.Internal:           {upstream.ErrFailed, http.StatusBadGateway},
 		codes.Unavailable:        {haiku.ErrOverloaded, http.StatusServiceUnavailable},
-		codes.DataLoss:           {ErrFailed, http.StatusBadGateway},
-		codes.Unauthenticated:    {ErrFailed, http.StatusBadGateway},
+		codes.DataLoss:           {upstream.ErrFailed, http.StatusBadGateway},
+		codes.Unauthenticated:    {upstream.ErrFailed, http.StatusBadGateway},
 	} {
 		s := &triton{answer: func(*call) error { return status.Error(code, "/secret/path: it is so") }}
 		_, err := read(t.Context(), s.start(t, Options{Retries: -1}), hello)
@@ -49,9 +50,9 @@ func TestEachStatusHasItsPlace(t *testing.T) {
 		require.Equal(t, "/secret/path: it is so", told.Message, "for the log")
 		credentials := code == codes.Unauthenticated || code == codes.PermissionDenied
 		if credentials {
-			require.ErrorIs(t, err, ErrCredentials)
+			require.ErrorIs(t, err, upstream.ErrCredentials)
 		} else {
-			require.NotErrorIs(t, err, ErrCredentials)
+			require.NotErrorIs(t, err, upstream.ErrCredentials)
 		}
 	}
 }
@@ -63,7 +64,7 @@ func TestARestrictedProtocolIsAMatterOfCredentials(t *testing.T) {
 		return status.Error(codes.Unavailable, "This protocol is restricted, expecting header 'triton-grpc-protocol-key'")
 	}}
 	_, err := read(t.Context(), s.start(t, Options{}), hello)
-	require.ErrorIs(t, err, ErrCredentials)
+	require.ErrorIs(t, err, upstream.ErrCredentials)
 	require.Equal(t, http.StatusBadGateway, haiku.ErrorFrom(err).Status)
 	require.Len(t, s.asks(), 1)
 }
@@ -103,7 +104,7 @@ func TestAServerSaysWhenItWantsToBeAskedAgain(t *testing.T) {
 func TestALongResponseIsNoLimitOfRequests(t *testing.T) {
 	long := &triton{answer: func(c *call) error { return c.send(says(string(make([]byte, 2000))).stream()) }}
 	_, err := read(t.Context(), long.start(t, Options{MaxMessageBytes: 1500}), hello)
-	require.ErrorIs(t, err, ErrMalformed)
+	require.ErrorIs(t, err, upstream.ErrMalformed)
 	require.NotErrorIs(t, err, haiku.ErrRateLimited)
 	limited := &triton{answer: func(*call) error { return status.Error(codes.ResourceExhausted, "more than 1500 requests") }}
 	_, err = read(t.Context(), limited.start(t, Options{MaxMessageBytes: 1500}), hello)
@@ -118,11 +119,11 @@ func TestErrorsInAStreamAreKnownByTheirWords(t *testing.T) {
 		"GRPC server is shutting down and has stopped accepting new requests.":                 haiku.ErrOverloaded,
 		"Server is stopping, scheduler for model has stopped accepting new inference requests": haiku.ErrOverloaded,
 		"Server exiting": haiku.ErrOverloaded,
-		"Request for unknown model: 'llm' is not found":                  ErrFailed,
-		"unexpected inference output 'num_input_tokens' for model 'llm'": ErrFailed,
+		"Request for unknown model: 'llm' is not found":                  upstream.ErrFailed,
+		"unexpected inference output 'num_input_tokens' for model 'llm'": upstream.ErrFailed,
 		"This model's maximum context length is 2048 tokens":             haiku.ErrContextLength,
 		"prompt length (5000) exceeds maximum input length (4096)":       haiku.ErrContextLength,
-		"anything else": ErrFailed,
+		"anything else": upstream.ErrFailed,
 	} {
 		err := (&Engine{}).wire(t.Context(), told([]byte(text), false))
 		require.ErrorIs(t, err, want, text)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 // watch ends an attempt that takes too long. Its methods belong to the goroutine
@@ -26,10 +28,10 @@ func (l *lateError) Unwrap() error { return l.kind }
 
 // The phases of an attempt.
 var (
-	lateConnect = &lateError{ErrConnect, "no connection"}
-	lateFirst   = &lateError{ErrFirstToken, "no text came"}
-	lateIdle    = &lateError{ErrIdle, "nothing more came"}
-	lateEnd     = &lateError{ErrIdle, "the stream did not end"}
+	lateConnect = &lateError{upstream.ErrConnect, "no connection"}
+	lateFirst   = &lateError{upstream.ErrFirstToken, "no text came"}
+	lateIdle    = &lateError{upstream.ErrIdle, "nothing more came"}
+	lateEnd     = &lateError{upstream.ErrIdle, "the stream did not end"}
 )
 
 // start returns a context that ends with a lateError when a time that was

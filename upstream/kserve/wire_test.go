@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/mem"
 	"pgregory.net/rapid"
+
+	"github.com/intelliparadigm/haiku/upstream"
 )
 
 // golden reads a message that protoc has written: see testdata/README.md.
@@ -184,7 +186,7 @@ func TestMessagesThatLieAreRefused(t *testing.T) {
 		"a shape that is cut": message{}.bytes(2, message{}.bytes(5, message{}.bytes(3, []byte{0x80}))),
 		"a parameter cut":     message{}.bytes(2, message{}.bytes(4, message{}.text(1, "triton_final_response").bytes(2, []byte{8}))),
 	} {
-		require.ErrorIs(t, decode(m).bad, ErrMalformed, name)
+		require.ErrorIs(t, decode(m).bad, upstream.ErrMalformed, name)
 	}
 }
 
@@ -209,7 +211,7 @@ func TestTensorsThatLieAreRefused(t *testing.T) {
 		"fewer than shape":  text("BYTES", prefixed("a"), 2),
 		"more than shape":   text("BYTES", prefixed("a", "b"), 1),
 	} {
-		require.ErrorIs(t, err, ErrMalformed, name)
+		require.ErrorIs(t, err, upstream.ErrMalformed, name)
 	}
 	count := func(datatype string, raw []byte) error {
 		_, err := decode(new(infer).output("n", datatype, raw).stream()).find("n").sum()
@@ -222,7 +224,7 @@ func TestTensorsThatLieAreRefused(t *testing.T) {
 		"negative":     count("INT32", []byte{255, 255, 255, 255}),
 		"beyond sense": count("UINT64", []byte{0, 0, 0, 0, 1, 0, 0, 0}),
 	} {
-		require.ErrorIs(t, err, ErrMalformed, name)
+		require.ErrorIs(t, err, upstream.ErrMalformed, name)
 	}
 	typed := func(contents message) error {
 		o := message{}.text(1, "n").text(2, "INT32").bytes(5, contents)
@@ -230,9 +232,9 @@ func TestTensorsThatLieAreRefused(t *testing.T) {
 		return err
 	}
 	require.NoError(t, typed(message{}.varint(2, 5).bytes(3, []byte{1, 2}).bytes(8, nil)))
-	require.ErrorIs(t, typed(message{}.bytes(2, []byte{0x80})), ErrMalformed)
-	require.ErrorIs(t, typed(message{}.varint(2, math.MaxUint64)), ErrMalformed)
-	require.ErrorIs(t, typed(message{0xff}), ErrMalformed)
+	require.ErrorIs(t, typed(message{}.bytes(2, []byte{0x80})), upstream.ErrMalformed)
+	require.ErrorIs(t, typed(message{}.varint(2, math.MaxUint64)), upstream.ErrMalformed)
+	require.ErrorIs(t, typed(message{0xff}), upstream.ErrMalformed)
 }
 
 func TestReadingAResponseAllocatesNothing(t *testing.T) {
@@ -279,7 +281,7 @@ func FuzzDecode(f *testing.F) {
 				}
 			}
 			if r.bad != nil {
-				require.ErrorIs(t, r.bad, ErrMalformed)
+				require.ErrorIs(t, r.bad, upstream.ErrMalformed)
 			}
 		}
 	})
