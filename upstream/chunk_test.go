@@ -53,7 +53,7 @@ func TestAChunkSaysWhatItsJSONSays(t *testing.T) {
 		"duplicates":      {`{"choices":[{"delta":{"x":{"a":1,"a":2}}}]}`, said{choices: one(saidDelta{more: `"x":{"a":1,"a":2}`})}},
 		"line ends":       {"{\"choices\":[{\"delta\":{\"x\":[1,\n2]}}]}", said{choices: one(saidDelta{more: "\"x\":[1,\n2]"})}},
 		"an escaped name": {`{"ch\u006fices":[{"d\u0065lta":{"content":"a"}}]}`, said{choices: one(saidDelta{text: "a"})}},
-		"parts":           {`{"choices":[{"delta":{"content":[{"type":"text","text":"a"},{"type":"x"},{"type":"text","text":"\u0062"}]}}]}`, said{choices: one(saidDelta{text: "ab"})}},
+		"parts":           {`{"choices":[{"delta":{"content":[{"type":"text","text":"a"},{"type":"x","text":null},{"type":"text","text":"\u0062"}]}}]}`, said{choices: one(saidDelta{text: "ab"})}},
 		"a whole answer":  {`{"choices":[{"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}`, said{choices: one(saidDelta{text: "a", finish: "stop", whole: true})}},
 		"its calls": {`{"choices":[{"message":{"content":null,"x":1,"tool_calls":[{"id":"a\""}, {"id":"b"},{"index":5,"id":"c"},{}]}}]}`,
 			said{choices: one(saidDelta{more: `"x":1,"tool_calls":[{"index":0,"id":"a\""},{"index":1,"id":"b"},{"index":5,"id":"c"},{"index":3}]`, calls: true, whole: true})}},

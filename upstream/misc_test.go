@@ -169,17 +169,30 @@ func TestErrorsReachTheClientWithTheirStatus(t *testing.T) {
 // TestAnyRoundTripperWillDo: one that knows nothing of httptrace.
 func TestAnyRoundTripperWillDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		body := &closable{Reader: strings.NewReader(strings.Join(plain, ""))}
 		e, err := New("http://h", Options{Connect: time.Second, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			soon(2 * time.Second) // longer than connecting may take
-			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(strings.Join(plain, "")))}, nil
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body}, nil
 		})})
 		require.NoError(t, err)
 		a := ask(t.Context(), e, hello())
 		require.NoError(t, a.err)
 		require.Equal(t, "Hello", a.texts[0])
+		require.True(t, body.closed)
 		require.NoError(t, e.Close())
 	})
+}
+
+// closable is a body that knows whether it was closed.
+type closable struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closable) Close() error {
+	c.closed = true
+	return nil
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -40,6 +41,16 @@ func TestWhatMayPassIsTriedAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestWhatAFailedAttemptCountedIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := inTurn(then([]string{roleChunk, strings.ReplaceAll(usageChunk, "2", "7")}, cut), events(piece("Hel"), piece("lo"), stopChunk, doneMark))
+		e, _ := serve(t, h, Options{})
+		a := ask(t.Context(), e, hello())
+		require.NoError(t, a.err)
+		require.Equal(t, haiku.Usage{PromptTokens: 5, CompletionTokens: 2}, a.usage)
+	})
 }
 
 func TestWhatWillNotPassIsTriedOnce(t *testing.T) {

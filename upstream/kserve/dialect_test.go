@@ -77,7 +77,7 @@ func TestTensorRTLLMsInputs(t *testing.T) {
 	require.Equal(t, Int32s("top_k", 1), in["top_k"], "greedy")
 	require.NotContains(t, in, "temperature")
 	require.NotContains(t, in, "top_p")
-	in = build(t, TensorRTLLM{Unbatched: true, Old: true}, &haiku.Request{Sampling: haiku.Sampling{Temperature: 1, Seed: new(uint64(3))}}, nil)
+	in = build(t, TensorRTLLM{Unbatched: true, Old: true}, &haiku.Request{Sampling: haiku.Sampling{Temperature: 1, TopK: -1, Seed: new(uint64(3))}}, nil)
 	require.Equal(t, Int32s("top_k", 0), in["top_k"], "all tokens")
 	require.Equal(t, Float32s("top_p", 1), in["top_p"])
 	require.Equal(t, Uint64s("random_seed", 3), in["random_seed"])

@@ -83,7 +83,7 @@ func (d TensorRTLLM) sampling(s *haiku.Sampling) []Tensor {
 		return append(inputs, Int32s("top_k", 1))
 	}
 	number("temperature", s.Temperature)
-	inputs = append(inputs, Int32s("top_k", int32(min(s.TopK, math.MaxInt32))))
+	inputs = append(inputs, Int32s("top_k", int32(min(max(s.TopK, 0), math.MaxInt32))))
 	if s.TopP != 0 {
 		number("top_p", s.TopP)
 	} else {
