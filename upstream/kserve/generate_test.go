@@ -306,7 +306,7 @@ func TestAServerThatIsNotAvailableIsAskedAgain(t *testing.T) {
 		{"it does not", Options{}, 9, nil, 3, 75 * time.Millisecond, 225 * time.Millisecond, haiku.ErrOverloaded},
 		{"never again", Options{Retries: -1}, 9, nil, 1, 0, 0, haiku.ErrOverloaded},
 		{"it names a time", Options{}, 1, metadata.Pairs("grpc-retry-pushback-ms", "2000"), 2, 2 * time.Second, 2 * time.Second, nil},
-		{"it names a long time", Options{}, 1, metadata.Pairs("grpc-retry-pushback-ms", "60000"), 1, 0, 0, haiku.ErrOverloaded},
+		{"it names a long time", Options{}, 1, metadata.Pairs("grpc-retry-pushback-ms", "10000"), 1, 0, 0, haiku.ErrOverloaded},
 		{"it wants no more", Options{}, 1, metadata.Pairs("grpc-retry-pushback-ms", "-1"), 1, 0, 0, haiku.ErrOverloaded},
 		{"it would be too late", Options{FirstToken: time.Second}, 1, metadata.Pairs("grpc-retry-pushback-ms", "2000"), 1, 0, 0, haiku.ErrOverloaded},
 	} {
@@ -339,6 +339,23 @@ func TestRetriesDoNotComeAllAtOnce(t *testing.T) {
 		waits[wait] = true
 	}
 	require.Greater(t, len(waits), 10)
+}
+
+// TestAnAnswerThatIsGivenUpIsCancelled also where the request goes on, to another
+// model.
+func TestAnAnswerThatIsGivenUpIsCancelled(t *testing.T) {
+	bad := func(c *call) error { return errors.Join(c.send(says("a").of("another").stream()), c.gone()) }
+	inBubble(t, bad, Options{}, func(t *testing.T, s *triton, e *Engine) {
+		m := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
+			err := e.Generate(ctx, w, req)
+			synctest.Wait()
+			require.ErrorIs(t, err, upstream.ErrMalformed)
+			require.Equal(t, []error{context.Canceled}, s.ended)
+			return err
+		})
+		_, err := haiku.NewStream(quiet(t.Context()), m, hello).Text()
+		require.Error(t, err)
+	})
 }
 
 func TestLeavingEndsTheWaitForARetry(t *testing.T) {

@@ -222,6 +222,7 @@ func TestTensorsThatLieAreRefused(t *testing.T) {
 		"no integer":   count("FP32", []byte{1, 0, 0, 0}),
 		"a part":       count("INT32", []byte{1, 0, 0}),
 		"negative":     count("INT32", []byte{255, 255, 255, 255}),
+		"around again": count("UINT64", append([]byte{5, 0, 0, 0, 0, 0, 0, 0}, 253, 255, 255, 255, 255, 255, 255, 255)),
 		"beyond sense": count("UINT64", []byte{0, 0, 0, 0, 1, 0, 0, 0}),
 	} {
 		require.ErrorIs(t, err, upstream.ErrMalformed, name)
