@@ -72,7 +72,7 @@ func TestMeaningsAndRoutesAreSharedThroughAServer(t *testing.T) {
 		return nil
 	})
 	process := func() (*cache.Tiers, func(question string) string) {
-		tiers, err := cache.New(cache.Options{Shared: server.open(patient), LocalTTL: time.Millisecond, Semantic: &cache.Semantic{Threshold: 0.8}})
+		tiers, err := cache.New(cache.Options{Shared: server.open(patient), LocalTTL: 200 * time.Millisecond, Semantic: &cache.Semantic{Threshold: 0.8}})
 		require.NoError(t, err)
 		t.Cleanup(tiers.Close)
 		c := cache.Through(model, tiers, cache.Policy{Refresh: -1, Routes: cache.NewRoutes(cache.Table{
@@ -97,7 +97,7 @@ func TestMeaningsAndRoutesAreSharedThroughAServer(t *testing.T) {
 	askOther("how do i enable logging in version 3 of nginx")
 	require.Equal(t, 2, runs)
 	require.True(t, one.Invalidate(t.Context(), "model:small"))
-	<-time.After(5 * time.Millisecond) // LocalTTL is over
+	<-time.After(250 * time.Millisecond) // LocalTTL is over
 	askOther("how do i enable logging in version 2 of nginx")
 	require.Equal(t, []int{3, 2}, []int{runs, decided}, "both went")
 }
