@@ -119,7 +119,7 @@ func (c *Counters) newExchange(name string, delta fallback.Counts, window time.D
 		tag + "counts1:" + strconv.FormatInt(millis, 10) + "/" + strconv.FormatInt(width, 10),
 		tag + "mark:" + strconv.FormatUint(rand.Uint64(), 36),
 	}
-	x.args = append(make([]any, 0, deadlineArg+3+counts), width, span, int64(0), c.markMillis(), max((span+2)*width, c.markMillis()))
+	x.args = append(make([]any, 0, deadlineArg+3+counts), width, span, int64(0), c.markMillis(), (span+2)*width)
 	return x, x.add(delta)
 }
 

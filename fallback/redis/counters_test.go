@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,6 +150,35 @@ func TestAnExchangeThatIsSentTwiceCountsOnce(t *testing.T) {
 		require.Equal(t, fallback.Counts{OK: 1, Failed: 2}, x.sum)
 	}
 	require.Equal(t, int64(2), exchanged(t, c, "m", fallback.Counts{OK: 1}, time.Minute).OK)
+}
+
+// trips counts what a client asks of its server.
+type trips struct{ n atomic.Int64 }
+
+func (*trips) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (c *trips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (*trips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+func TestAnExchangeIsOneRoundTripOnceTheTimeIsKnown(t *testing.T) {
+	srv := testserver.Redis(t)
+	c := open(t, srv.Addr, patient)
+	exchanged(t, c, "m", seen(1), time.Minute)
+	last, _ := c.clocks.Load("m")
+	now := last.(moment)
+	c.clocks.Store("m", moment{now.server - time.Hour.Milliseconds(), now.here.Add(-time.Hour)})
+	known := &trips{}
+	c.client.AddHook(known)
+	exchanged(t, c, "m", seen(1), time.Minute)
+	require.EqualValues(t, 1, known.n.Load())
 }
 
 func TestNothingStaysForEver(t *testing.T) {

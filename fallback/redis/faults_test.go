@@ -120,9 +120,26 @@ func TestForeignValuesHarmNobody(t *testing.T) {
 	bucket := r.HKeys(t.Context(), key).Val()[0]
 	require.NoError(t, r.HSet(t.Context(), key, "not a bucket", "7", bucket, "not a count").Err())
 	require.Equal(t, int64(1), exchanged(t, c, "m", seen(1), time.Minute).OK)
+	torn := "\xdc\x00\x14\x01" // an array of 20, of which one is there
+	require.NoError(t, r.HSet(t.Context(), key, bucket, torn).Err())
+	require.LessOrEqual(t, exchanged(t, c, "m", seen(1), time.Minute).OK, int64(2), "the time may be in the next bucket by now")
 	require.NoError(t, r.Set(t.Context(), key, "not a hash", 0).Err())
 	_, err := c.Exchange(t.Context(), "m", seen(1), time.Minute)
 	require.ErrorContains(t, err, "WRONGTYPE")
+}
+
+func TestAServerThatIsFullIsNotGivenUp(t *testing.T) {
+	srv := testserver.Redis(t)
+	c, r := open(t, srv.Addr, patient), raw(t, srv.Addr)
+	require.Equal(t, int64(1), exchanged(t, c, "m", seen(1), time.Minute).OK)
+	require.NoError(t, r.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	for range 10 {
+		_, err := c.Exchange(t.Context(), "m", seen(1), time.Minute)
+		require.ErrorContains(t, err, "OOM")
+	}
+	require.Equal(t, Stats{Errors: 10}, c.Stats())
+	require.NoError(t, r.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	require.Equal(t, int64(2), exchanged(t, c, "m", seen(1), time.Minute).OK)
 }
 
 func TestACallerThatLeavesIsNotTheServersFault(t *testing.T) {
