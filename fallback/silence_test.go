@@ -143,3 +143,36 @@ func TestASilentAnswerCountsOnce(t *testing.T) {
 	call.Silent()
 	require.Equal(t, Closed, b.Status().State, "one of between has ended the row")
 }
+
+func TestWhoWasToldToEndIsNotSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChain(t, Options{}, does("large", says("a"), hears(3*time.Second), errs(errBroken)), small())
+		ctx, cancel := context.WithTimeout(t.Context(), 500*ms)
+		defer cancel()
+		require.Error(t, ask(ctx, c, &haiku.Request{}).err)
+		require.EqualValues(t, 1, c.Stats()[0].Neutral, "%+v", c.Stats()[0])
+	})
+}
+
+func TestASilenceFromBeforeAChangeIsOldNews(t *testing.T) {
+	b := newBreaker(t, BreakerOptions{OpenFor: 1, Ramp: []float64{1}})
+	old := must(t, b)
+	fail(t, b, 5)
+	<-time.After(1)
+	ptr(must(t, b)).Done(Outcome{Class: OK})
+	old.Silent()
+	require.Equal(t, HalfOpen, b.Status().State)
+	own := must(t, b)
+	own.Silent()
+	require.Equal(t, Open, b.Status().State)
+}
+
+func TestASilenceChangesNothingThatAnOperatorHasForced(t *testing.T) {
+	share(t, 1, BreakerOptions{}, func(t *testing.T, r *replicas) {
+		r.store.operate("large", Setting{State: HalfOpen, Share: 1, Forced: true})
+		settle()
+		call := must(t, r.all[0])
+		call.Silent()
+		require.Equal(t, HalfOpen, r.all[0].Status().State)
+	})
+}
