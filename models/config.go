@@ -35,7 +35,8 @@ type Model struct {
 	Fallback []string `json:"fallback,omitzero"`
 	// FirstToken, HedgeAfter and Stall are those of fallback.Options, and OpenFor
 	// is that of its breakers. They mean something with a Fallback only. 0 is what
-	// Parts.Fallback says.
+	// Parts.Fallback says. A FirstToken is also where its breakers find an answer
+	// slow, unless Parts.Fallback says where.
 	FirstToken Duration `json:"first_token,omitzero"`
 	HedgeAfter Duration `json:"hedge_after,omitzero"`
 	Stall      Duration `json:"stall,omitzero"`

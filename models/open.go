@@ -83,6 +83,7 @@ func (b *builder) chain(m *Model, bare map[string]haiku.Model) (haiku.Model, err
 	}
 	o := b.parts.Fallback
 	o.Names = append([]string{m.Name}, m.Fallback...)
+	o.Breaker.Limits.FirstToken = cmp.Or(o.Breaker.Limits.FirstToken, time.Duration(m.FirstToken)) // what it may take is not slow
 	o.FirstToken = cmp.Or(time.Duration(m.FirstToken), o.FirstToken)
 	o.HedgeAfter = cmp.Or(time.Duration(m.HedgeAfter), o.HedgeAfter)
 	o.Stall = cmp.Or(time.Duration(m.Stall), o.Stall)
