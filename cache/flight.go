@@ -90,7 +90,7 @@ type about struct {
 
 // tell gives it to a rider.
 func (a *about) tell(w *haiku.StreamWriter) {
-	w.SetModel(a.model)
+	tellModel(w, a.model)
 	for i := 0; i+1 < len(a.headers); i += 2 {
 		if name := a.headers[i]; name != headerCache && name != headerAge { // of a cache further in
 			w.SetHeader(name, a.headers[i+1])

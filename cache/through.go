@@ -202,10 +202,18 @@ func young(a *Answer, control Control) bool {
 func describe(w *haiku.StreamWriter, how string, a *Answer) {
 	w.SetHeader(headerCache, how)
 	w.SetHeader(headerAge, strconv.Itoa(int(time.Since(a.Created)/time.Second)))
-	w.SetModel(a.Model)
+	tellModel(w, a.Model)
 	usage := a.Usage
 	usage.CachedTokens = usage.PromptTokens
 	w.SetUsage(usage)
+}
+
+// tellModel names the model that answers. One that has told no name keeps the one
+// under which it was found.
+func tellModel(w *haiku.StreamWriter, name string) {
+	if name != "" {
+		w.SetModel(name)
+	}
 }
 
 // replay streams a kept answer.
