@@ -65,8 +65,8 @@ func (m *Model) check(p *Parts, all map[string]*Model) (wrong []error) {
 	case local && p.Models[m.Local] == nil:
 		say("local: there is no %q among Parts.Models", m.Local)
 	}
-	if m.Hidden && len(m.Aliases) > 0 {
-		say("it is hidden, so nobody can ask for its aliases")
+	if m.Hidden && len(m.Aliases)+len(m.Fallback)+len(m.Wrap) > 0 {
+		say("it is hidden, so that it has no use for aliases, a fallback or wrappers")
 	}
 	for i, name := range m.Fallback {
 		switch {
@@ -76,8 +76,11 @@ func (m *Model) check(p *Parts, all map[string]*Model) (wrong []error) {
 			say("fallback: %q is in the chain twice", name)
 		}
 	}
-	if len(m.Fallback) == 0 && (m.FirstToken != 0 || m.HedgeAfter != 0 || m.Stall != 0 || m.OpenFor != 0) {
-		say("first_token, hedge_after, stall and open_for need a fallback")
+	if len(m.Fallback) == 0 && (m.FirstToken != 0 || m.HedgeAfter != 0 || m.OpenFor != 0) {
+		say("first_token, hedge_after and open_for need a fallback")
+	}
+	if len(m.Fallback) == 0 && len(m.Servers) < 2 && m.Stall != 0 {
+		say("stall needs a fallback or several servers")
 	}
 	for _, name := range m.Wrap {
 		if p.Wrappers[name] == nil {

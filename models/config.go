@@ -34,15 +34,16 @@ type Model struct {
 	// order. Those that stand in for them in turn do not.
 	Fallback []string `json:"fallback,omitzero"`
 	// FirstToken, HedgeAfter and Stall are those of fallback.Options, and OpenFor
-	// is that of its breakers. They mean something with a Fallback only. 0 is what
-	// Parts.Fallback says. A FirstToken is also where its breakers find an answer
-	// slow, unless Parts.Fallback says where.
+	// is that of its breakers. They mean something with a Fallback only, but for
+	// Stall, which is a pool's too. 0 is what Parts say. A FirstToken is also from
+	// where on the breakers find an answer slow, unless Parts.Fallback says where.
 	FirstToken Duration `json:"first_token,omitzero"`
 	HedgeAfter Duration `json:"hedge_after,omitzero"`
 	Stall      Duration `json:"stall,omitzero"`
 	OpenFor    Duration `json:"open_for,omitzero"`
 
 	// Wrap names what is put around it, of Parts.Wrappers; the first is outermost.
+	// It is not around a model where that stands in for another.
 	Wrap []string `json:"wrap,omitzero"`
 }
 

@@ -2,6 +2,10 @@ package models_test
 
 import (
 	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +15,7 @@ import (
 	"github.com/intelliparadigm/haiku"
 	"github.com/intelliparadigm/haiku/fallback"
 	"github.com/intelliparadigm/haiku/models"
+	"github.com/intelliparadigm/haiku/upstream/pool"
 )
 
 // takes answers with its name, some time after it was asked.
@@ -41,4 +46,22 @@ func TestAModelWithinItsOwnFirstTokenIsNotLeftAlone(t *testing.T) {
 		chain, _ := s.Chain("chat")
 		require.Equal(t, fallback.Closed, chain.Breaker(0).Status().State)
 	})
+}
+
+// TestStallIsThatOfAPoolToo has a server that says something and no more.
+func TestStallIsThatOfAPoolToo(t *testing.T) {
+	stuck := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"old \"}}]}\n\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer stuck.Close()
+	s := open(t, `{"models": [{"name": "chat", "stall": "20ms", "servers": [
+		{"name": "a", "url": "`+stuck.URL+`", "health": "none"}, {"name": "b", "url": "`+stuck.URL+`", "health": "none"}
+	]}]}`, models.Parts{Pool: pool.Options{Stall: time.Hour}})
+	ctx := haiku.WithLogger(t.Context(), slog.New(slog.DiscardHandler))
+	text, err := haiku.NewStream(ctx, s, &haiku.Request{Prompt: "x"}).Text()
+	require.Equal(t, "old ", text)
+	require.ErrorIs(t, err, fallback.ErrStalled)
 }

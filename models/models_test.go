@@ -311,7 +311,9 @@ func TestADescriptionIsToldAllThatIsWrongWithIt(t *testing.T) {
 			`model "a": it is neither local nor has servers`, `model "b": local: there is no "no" among Parts.Models`, `model "c": it is local and has servers`},
 		`{"models": [{"name": "a", "local": "tiny", "fallback": ["a", "b", "b", "c"]}, {"name": "b", "local": "tiny", "stall": "1s"}]}`: {
 			`model "a": fallback: "a" is in the chain twice`, `model "a": fallback: "b" is in the chain twice`,
-			`model "a": fallback: there is no model of the name "c"`, `model "b": first_token, hedge_after, stall and open_for need a fallback`},
+			`model "a": fallback: there is no model of the name "c"`, `model "b": stall needs a fallback or several servers`},
+		`{"models": [{"name": "a", "local": "tiny", "open_for": "1s"}, {"name": "b", "local": "tiny", "hidden": true, "fallback": ["a"]}]}`: {
+			`model "a": first_token, hedge_after and open_for need a fallback`, `model "b": it is hidden`},
 		`{"models": [{"name": "a", "local": "tiny", "wrap": ["x"]}]}`: {`model "a": wrap: there is no "x" among Parts.Wrappers`},
 		`{"models": [{"name": "a", "servers": [{"url": "http://h/v1", "key": "k"}, {"url": "http://h/v2"}]}]}`: {
 			`servers[0]: its key is "k", and there is no Parts.Key`, `servers[1]: there is a server "h" already`},
