@@ -87,14 +87,26 @@ func (m *Model) check(p *Parts, all map[string]*Model) (wrong []error) {
 			say("wrap: there is no %q among Parts.Wrappers", name)
 		}
 	}
+	return append(wrong, m.checkServers(p)...)
+}
+
+func (m *Model) checkServers(p *Parts) (wrong []error) {
 	names := map[string]bool{}
 	for i := range m.Servers {
 		s := &m.Servers[i]
+		say := func(format string, args ...any) {
+			wrong = append(wrong, fmt.Errorf("servers[%d]: %w", i, fmt.Errorf(format, args...)))
+		}
 		if s.Key != "" && p.Key == nil {
-			say("servers[%d]: its key is %q, and there is no Parts.Key", i, s.Key)
+			say("its key is %q, and there is no Parts.Key", s.Key)
+		}
+		for _, at := range []string{s.Metrics, s.Health} {
+			if at != "" && at != none && at[0] != '/' {
+				say("%q is neither a path that begins with / nor %q", at, none)
+			}
 		}
 		if name := s.name(); names[name] {
-			say("servers[%d]: there is a server %q already: give them names", i, name)
+			say("there is a server %q already: give them names", name)
 		} else {
 			names[name] = true
 		}

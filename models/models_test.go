@@ -314,6 +314,9 @@ func TestADescriptionIsToldAllThatIsWrongWithIt(t *testing.T) {
 			`model "a": fallback: there is no model of the name "c"`, `model "b": stall needs a fallback or several servers`},
 		`{"models": [{"name": "a", "local": "tiny", "open_for": "1s"}, {"name": "b", "local": "tiny", "hidden": true, "fallback": ["a"]}]}`: {
 			`model "a": first_token, hedge_after and open_for need a fallback`, `model "b": it is hidden`},
+		`{"models": [{"name": "a", "servers": [{"url": "http://h", "metrics": "http://i/metrics"}, {"url": "http://g", "health": "health"}]}]}`: {
+			`model "a": servers[0]: "http://i/metrics" is neither a path that begins with / nor "none"`,
+			`model "a": servers[1]: "health" is neither a path`},
 		`{"models": [{"name": "a", "local": "tiny", "wrap": ["x"]}]}`: {`model "a": wrap: there is no "x" among Parts.Wrappers`},
 		`{"models": [{"name": "a", "servers": [{"url": "http://h/v1", "key": "k"}, {"url": "http://h/v2"}]}]}`: {
 			`servers[0]: its key is "k", and there is no Parts.Key`, `servers[1]: there is a server "h" already`},
