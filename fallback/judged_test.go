@@ -113,6 +113,22 @@ func TestAWholeAnswerIsNotTornByItsModelsLingering(t *testing.T) {
 	})
 }
 
+// TestAWholeAnswerIsNotTornByAModelThatDoesNotListen has it say all, and neither
+// return nor hear that it should.
+func TestAWholeAnswerIsNotTornByAModelThatDoesNotListen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChain(t, Options{}, does("large", says("a"), func(_ context.Context, w *haiku.StreamWriter, _ *haiku.Usage) (bool, error) {
+			w.Finish(0, haiku.FinishStop)
+			elapse(time.Minute)
+			return false, nil
+		}), small())
+		all, done := chunks(t, chat(t, c, true))
+		require.True(t, done)
+		require.Nil(t, all[len(all)-1].Error)
+		require.Zero(t, c.Stats()[0].Failed)
+	})
+}
+
 func TestWhoHasAnsweredInBetweenIsNotJudgedForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		large := does("large", hangs())
