@@ -82,6 +82,23 @@ func (e *StatusError) passing() bool {
 	return e.Retry > 0
 }
 
+// of is the error of a call to a path. What kind of request it is chooses the
+// client: that an engine which chats has nothing at /completions, or at
+// /embeddings, is no failure of the engine, or any client could have a breaker
+// take it away from all. One that has nothing at /chat/completions is not where
+// it is said to be, or not there yet.
+func (e *StatusError) of(path string) error {
+	switch e.Status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+	default:
+		return e
+	}
+	if path != pathCompletions && path != pathEmbeddings || e.Status == http.StatusNotFound && e.aboutModel() {
+		return e
+	}
+	return haiku.ErrUnsupported.With("", "this model's engine has no %s", path).Because(e)
+}
+
 // statusOverloaded is Anthropic's, which gateways pass on.
 const statusOverloaded = 529
 

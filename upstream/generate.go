@@ -163,7 +163,7 @@ func (g *generation) attempt(ctx context.Context, c *call) (err error) {
 	defer resp.Body.Close()
 	defer g.e.observe(resp)()
 	if resp.StatusCode != http.StatusOK {
-		return statusError(resp)
+		return statusError(resp).of(c.path)
 	}
 	r := &reading{generation: g, watch: watch, ctx: ctx}
 	if kind := resp.Header.Get("Content-Type"); strings.HasPrefix(kind, "application/json") {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/fallback"
 	"github.com/intelliparadigm/haiku/openai"
 )
 
@@ -198,3 +199,33 @@ func (c *closable) Close() error {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestAnEndpointThatAnEngineDoesNotHaveIsNoFailureOfIt: what kind of request it is
+// chooses the client, who could have a breaker take the engine away from all.
+func TestAnEndpointThatAnEngineDoesNotHaveIsNoFailureOfIt(t *testing.T) {
+	for name, engine := range map[string]http.HandlerFunc{
+		"nothing there":   failing(404, "404 page not found", "Content-Type", "text/plain"),
+		"FastAPI":         failing(404, `{"detail":"Not Found"}`),
+		"another method":  failing(405, `{"detail":"Method Not Allowed"}`),
+		"not implemented": failing(501, `{"error":{"code":501,"message":"This server does not support embeddings. Start it with --embeddings","type":"not_supported_error"}}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _ := serve(t, engine, Options{})
+			err := ask(t.Context(), e, &haiku.Request{Prompt: "a"}).err
+			require.ErrorIs(t, err, haiku.ErrUnsupported)
+			require.ErrorContains(t, err, "no /completions")
+			require.ErrorContains(t, err, "the engine answered")
+			require.Equal(t, fallback.Neutral, fallback.OutcomeOf(t.Context(), err, false).Class)
+
+			_, err = e.Embed(t.Context(), texts("a"))
+			require.ErrorIs(t, err, haiku.ErrUnsupported)
+			require.ErrorContains(t, err, "no /embeddings")
+
+			err = ask(t.Context(), e, hello()).err
+			require.ErrorIs(t, err, ErrFailed, "an engine that does not chat is not where it should be")
+			require.Equal(t, fallback.Failed, fallback.OutcomeOf(t.Context(), err, false).Class)
+		})
+	}
+	e, _ := serve(t, failing(404, `{"error":"model \"x\" not found"}`), Options{})
+	require.ErrorIs(t, ask(t.Context(), e, &haiku.Request{Prompt: "a"}).err, haiku.ErrModelNotFound)
+}

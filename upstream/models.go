@@ -171,7 +171,7 @@ func (e *Engine) fetchCall(ctx context.Context, c *call, timed bool) (data []byt
 	defer resp.Body.Close()
 	defer e.observe(resp)()
 	if resp.StatusCode != http.StatusOK {
-		return nil, statusError(resp)
+		return nil, statusError(resp).of(c.path)
 	}
 	data, err = readBody(resp.Body, e.opts.MaxBodyBytes)
 	if cause := context.Cause(ctx); cause != nil && err != nil {
