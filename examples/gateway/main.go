@@ -39,6 +39,7 @@ var standard []byte
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
@@ -50,6 +51,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	flags := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	addr := flags.String("addr", "127.0.0.1:8080", "`address` to serve on")
+	drain := flags.Duration("drain", 5*time.Second, "how `long` streams may go on after Ctrl-C")
 	path := flags.String("models", "", "JSON `file` that describes the models, instead of the program's own")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -89,7 +91,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, set.Close()) }()
-	return serve(ctx, openai.Handler(set), *addr, stdout)
+	return serve(ctx, openai.Handler(set), *addr, *drain, stdout)
 }
 
 // secret reads secrets from the environment, by name.
@@ -101,14 +103,19 @@ func secret(_ context.Context, name string) (string, error) {
 	return value, nil
 }
 
-func serve(ctx context.Context, api http.Handler, addr string, out io.Writer) error {
+func serve(ctx context.Context, api http.Handler, addr string, drain time.Duration, out io.Writer) error {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return fmt.Errorf("cannot listen on %s (try another -addr): %w", addr, err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", api)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	requests, end := context.WithCancelCause(context.Background())
+	defer end(nil)
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return requests },
+	}
 	fmt.Fprintf(out, `Serving on http://%[1]s. Try:
 
   curl http://%[1]s/v1/models
@@ -124,9 +131,17 @@ Stop with Ctrl-C.
 		return err
 	case <-ctx.Done():
 	}
-	drain, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	err = server.Shutdown(drain)
+	err = shutdown(server, drain)
+	if errors.Is(err, context.DeadlineExceeded) {
+		end(haiku.ErrClosed) // which is what clients are told whose streams are cut here
+		err = shutdown(server, time.Second)
+	}
 	<-done
 	return err
+}
+
+func shutdown(server *http.Server, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return server.Shutdown(ctx)
 }

@@ -79,6 +79,43 @@ func TestTheEmbeddedModelAnswersWhileServersCannotAndTheServerWhenItCan(t *testi
 	require.Contains(t, answer, "leaves fall")
 }
 
+// TestStreamsThatOutlastTheGatewayAreTold: who reads one that is cut when the
+// gateway ends is told why, and so is the server.
+func TestStreamsThatOutlastTheGatewayAreTold(t *testing.T) {
+	left := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"delta":{"content":"leaves"}}]}`+"\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		close(left)
+	}))
+	defer server.Close()
+	config := filepath.Join(t.TempDir(), "models.json")
+	require.NoError(t, os.WriteFile(config, []byte(`{"models":[{"name":"poet","servers":[{"url":"`+server.URL+`/v1"}]}]}`), 0o600))
+
+	ctx, stop := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, []string{"-models", config, "-addr", "127.0.0.1:0", "-drain", "1ms"}, in, in) }()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	gateway := regexp.MustCompile(`http://[^ ]+:\d+`).FindString(line)
+	resp, err := http.Post(gateway+"/v1/chat/completions", "application/json", strings.NewReader(`{"stream":true,"messages":[{"role":"user","content":"x"}]}`))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	stop()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"code":"shutting_down"`)
+	require.NotContains(t, string(text), "[DONE]")
+	require.NoError(t, <-done)
+	<-left
+	require.NoError(t, out.Close())
+	http.DefaultClient.CloseIdleConnections()
+}
+
 func TestTheProgramsOwnModelsCanBeListed(t *testing.T) {
 	resp, err := http.Get(start(t) + "/v1/models")
 	require.NoError(t, err)
