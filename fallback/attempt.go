@@ -92,7 +92,7 @@ func (a *attempt) tell(end Attempt) {
 // abandon gives it up for want of a first token, whenever its model returns.
 func (a *attempt) abandon() {
 	a.cancel(ErrFirstToken)
-	o := Outcome{Class: Failed}
+	o := Outcome{Class: Failed, Err: ErrFirstToken}
 	if a.inAHurry() && !a.late {
 		o = Outcome{}
 	}
@@ -274,7 +274,7 @@ func (a *attempt) lookForSilence() {
 		if a.branch.Whole() {
 			a.conclude(Outcome{Class: OK}, nil) // nothing that is still to come is missed
 		} else {
-			a.conclude(Outcome{Class: Failed}, ErrStalled)
+			a.conclude(Outcome{Class: Failed, Err: ErrStalled}, ErrStalled)
 		}
 		a.r.decide()
 	}

@@ -222,7 +222,7 @@ func (b *Breaker) settle(before mark, here bool) {
 	}
 	if after.state != before.state || after.share != before.share {
 		b.fast.Store(b.core.era<<1 | b.open())
-		b.changes.note(before.state, after, b.core.why)
+		b.changes.note(before.state, after, b.core.why, b.core.cause)
 	}
 	if here && b.cluster != nil {
 		b.cluster.changed(before, after)

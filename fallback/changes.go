@@ -13,7 +13,8 @@ type Change struct {
 	From, To State
 	Share    float64 // of the traffic, while it is half-open
 	Why      string
-	Merged   int // changes before this one that are told as part of it
+	Err      error // of the attempt that was the last straw; nil if it had none, or was another replica's
+	Merged   int   // changes before this one that are told as part of it
 }
 
 // How many changes are told at once, and how long each of the rest takes.
@@ -41,8 +42,8 @@ func (c *changes) init(b *Breaker) {
 }
 
 // note takes a change in.
-func (c *changes) note(from State, to mark, why string) {
-	next := Change{Name: c.b.opts.Name, From: from, To: to.state, Share: to.share, Why: why}
+func (c *changes) note(from State, to mark, why string, err error) {
+	next := Change{Name: c.b.opts.Name, From: from, To: to.state, Share: to.share, Why: why, Err: err}
 	if c.pending {
 		next.From, next.Merged = c.change.From, c.change.Merged+1
 	}
@@ -95,9 +96,14 @@ func (c *changes) say(change *Change) {
 	if change.To == Closed {
 		level = slog.LevelInfo
 	}
-	c.b.opts.Logger.Log(context.Background(), level, "haiku: breaker "+change.To.String(),
+	attrs := []slog.Attr{
 		slog.String("model", change.Name), slog.String("was", change.From.String()),
-		slog.Float64("share", change.Share), slog.String("why", change.Why), slog.Int("merged", change.Merged))
+		slog.Float64("share", change.Share), slog.String("why", change.Why), slog.Int("merged", change.Merged),
+	}
+	if change.Err != nil {
+		attrs = append(attrs, slog.Any("error", change.Err))
+	}
+	c.b.opts.Logger.LogAttrs(context.Background(), level, "haiku: breaker "+change.To.String(), attrs...)
 	if c.b.opts.OnChange != nil {
 		defer caught(c.b.opts.Logger, "who is told of a breaker's changes", change.Name)
 		c.b.opts.OnChange(*change)

@@ -25,6 +25,7 @@ type core struct {
 	stage  stage         // HalfOpen
 	permit permit        // HalfOpen while probing
 	why    string        // of the last change
+	cause  error         // of the last change, if an attempt's error was
 
 	sum      Counts        // of all replicas, as last heard
 	sumUntil time.Duration // when that is too old; 0 if it is
@@ -61,7 +62,7 @@ func newCore(o *BreakerOptions) *core {
 
 // enter makes a state begin.
 func (c *core) enter(now time.Duration, s State, why string) {
-	c.state, c.why = s, why
+	c.state, c.why, c.cause = s, why, nil
 	c.era++
 	c.stage, c.permit = stage{}, permit{serial: c.permit.serial}
 	c.recent.reset()
@@ -132,7 +133,7 @@ func (c *core) late(now time.Duration, of call, taken time.Duration) {
 		return
 	}
 	if of.probe != 0 {
-		c.trip(now, "a probe's first token was late", 0)
+		c.trip(now, "a probe's first token was late", Outcome{})
 		return
 	}
 	c.observe(now, Late, Outcome{FirstToken: taken})
@@ -143,7 +144,7 @@ func (c *core) silent(now time.Duration, of call) {
 	switch {
 	case of.era != c.era || c.forced:
 	case c.state == HalfOpen:
-		c.trip(now, "an answer fell silent while half-open", 0)
+		c.trip(now, "an answer fell silent while half-open", Outcome{})
 	default:
 		c.observe(now, Silent, Outcome{Class: Failed, Silent: true})
 	}
@@ -165,9 +166,9 @@ func (c *core) end(now time.Duration, of call, o Outcome) {
 	switch {
 	case c.forced:
 	case c.state == HalfOpen && (o.Class == Failed || o.Class == Rejected):
-		c.trip(now, "an attempt was "+o.Class.String()+" while half-open", o.RetryAfter)
+		c.trip(now, "an attempt was "+o.Class.String()+" while half-open", o)
 	case c.state == HalfOpen && c.stage.share == 0 && o.Class == Slow:
-		c.trip(now, "a probe was slow", o.RetryAfter)
+		c.trip(now, "a probe was slow", o)
 	default:
 		if o.Class == OK {
 			c.pass(now)
@@ -197,15 +198,15 @@ func (c *core) pass(now time.Duration) {
 		c.enter(now, Closed, "it answers again")
 		return
 	}
-	c.why = "its answers were good"
+	c.why, c.cause = "its answers were good", nil
 	*s = stage{number: s.number + 1, share: c.opts.Ramp[s.number]}
 	c.permit = permit{serial: c.permit.serial}
 }
 
-// trip opens, for as long as it takes.
-func (c *core) trip(now time.Duration, why string, retryAfter time.Duration) {
+// trip opens for as long as it takes; o was the last to be seen.
+func (c *core) trip(now time.Duration, why string, o Outcome) {
 	c.enter(now, Open, why)
-	c.until = now + c.opts.wait(retryAfter)
+	c.until, c.cause = now+c.opts.wait(o.RetryAfter), o.Err
 }
 
 // observe shows the judges a sample. The first that objects decides, and all
@@ -225,7 +226,7 @@ func (c *core) observe(now time.Duration, m Moment, o Outcome) {
 		}
 	})
 	if why != "" {
-		c.trip(now, why, o.RetryAfter)
+		c.trip(now, why, o)
 	}
 }
 
@@ -237,6 +238,18 @@ func (c *core) share(now time.Duration, sum *Counts, until time.Duration) {
 	}
 }
 
+// why is never empty: a log that says nothing would have people look for a fault.
+func (s *Setting) why() string {
+	switch {
+	case s.Reason != "":
+		return s.Reason
+	case s.By != "":
+		return "set by " + s.By
+	default:
+		return "set for all replicas"
+	}
+}
+
 // follow is told what the cluster has decided.
 func (c *core) follow(now time.Duration, s *Setting) {
 	c.forced = s.Forced
@@ -244,14 +257,16 @@ func (c *core) follow(now time.Duration, s *Setting) {
 	switch {
 	case s.State == HalfOpen && s.Share > 0:
 		if c.state != HalfOpen {
-			c.enter(now, HalfOpen, s.Reason)
+			c.enter(now, HalfOpen, s.why())
 		}
 		c.stage.reach(s.Share, c.opts.Ramp)
 		c.permit = permit{serial: c.permit.serial}
 	case s.State == Open && !s.Forced && c.state == HalfOpen && c.stage.share == 0 && until <= now:
 		// Its time was over here as well.
 	case s.State != c.state, s.State == HalfOpen && c.stage.share > 0:
-		c.enter(now, s.State, s.Reason)
+		c.enter(now, s.State, s.why())
+	case s.Forced:
+		c.why, c.cause = s.why(), nil
 	}
 	if s.State == Open {
 		c.until = until

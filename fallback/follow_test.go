@@ -159,6 +159,25 @@ func TestWhatIsSeenHereCountsBeforeAllHaveCountedIt(t *testing.T) {
 	require.Equal(t, Open, b.Status().State)
 }
 
+func TestAReasonIsNeverEmptyAndThatOfTheOperatorIfTheWordIsHis(t *testing.T) {
+	share(t, 1, BreakerOptions{OpenFor: time.Minute}, func(t *testing.T, r *replicas) {
+		for _, tt := range []struct {
+			set  Setting
+			want string
+		}{
+			{Setting{State: Open, Wait: time.Minute}, "set for all replicas"},
+			{Setting{State: Open, Forced: true, By: "ann"}, "set by ann"}, // it was open already
+			{Setting{State: HalfOpen, Share: 0.5, Forced: true, By: "ann"}, "set by ann"},
+			{Setting{State: Closed, By: "ann", Reason: "mended"}, "mended"},
+		} {
+			r.store.operate("large", tt.set)
+			settle()
+			require.Equal(t, tt.want, r.all[0].Status().Reason)
+		}
+		require.Zero(t, r.log.count(`why=""`))
+	})
+}
+
 func TestALittleLongerIsNotWrittenEachTime(t *testing.T) {
 	share(t, 1, BreakerOptions{OpenFor: time.Minute}, func(t *testing.T, r *replicas) {
 		var calls []Call

@@ -1,7 +1,11 @@
 package fallback
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,5 +164,56 @@ func TestGapsAreThoseOfEachChoice(t *testing.T) {
 		}))
 		require.NoError(t, ask(t.Context(), c, &haiku.Request{Choices: 2}).err)
 		require.Equal(t, 100*ms, seen.all[0].Outcome.Gap)
+	})
+}
+
+// TestABreakerThatOpensTellsWhatTheModelSaid: how many attempts have failed does not
+// tell an operator what to mend.
+func TestABreakerThatOpensTellsWhatTheModelSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		var changes []Change
+		broken := true
+		sick := haiku.ModelFunc(func(_ context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+			if !broken {
+				w.TryPush(haiku.Piece{ID: -1, Text: "a"})
+				w.Finish(0, haiku.FinishStop)
+				return nil
+			}
+			return haiku.ErrInternal.Because(errors.New("dial tcp: connection refused"))
+		})
+		well := haiku.ModelFunc(func(_ context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+			w.TryPush(haiku.Piece{ID: -1, Text: "a"})
+			w.Finish(0, haiku.FinishStop)
+			return nil
+		})
+		chain, err := Options{Breaker: BreakerOptions{
+			OnChange: func(c Change) { changes = append(changes, c) }, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		}}.New(sick, well)
+		require.NoError(t, err)
+		defer chain.Close()
+		for range 5 {
+			_, err := haiku.NewStream(t.Context(), chain, &haiku.Request{Prompt: "a"}).Text()
+			require.NoError(t, err)
+		}
+		synctest.Wait()
+		require.Len(t, changes, 1)
+		require.ErrorIs(t, changes[0].Err, haiku.ErrInternal)
+		require.Equal(t, 1, strings.Count(log.String(), "connection refused"), log.String())
+
+		time.Sleep(5 * time.Minute)
+		_, err = haiku.NewStream(t.Context(), chain, &haiku.Request{Prompt: "a"}).Text()
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, Open, changes[1].To, "the probe has failed")
+		require.Error(t, changes[1].Err)
+
+		broken = false
+		time.Sleep(5 * time.Minute)
+		_, err = haiku.NewStream(t.Context(), chain, &haiku.Request{Prompt: "a"}).Text()
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, HalfOpen, changes[2].To)
+		require.NoError(t, changes[2].Err)
 	})
 }

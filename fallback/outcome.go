@@ -48,6 +48,9 @@ type Outcome struct {
 	Silent bool
 	// RetryAfter is how long the model asked to be left alone.
 	RetryAfter time.Duration
+	// Err is what a failed or rejected attempt has said, for people who want to
+	// know why a breaker has opened: nothing is decided by it.
+	Err error
 }
 
 // The reasons for which an attempt is ended from here, as causes of its context.
@@ -79,13 +82,13 @@ func OutcomeOf(request context.Context, err error, complete bool) Outcome {
 	case errors.Is(err, ErrOvertaken):
 		return Outcome{}
 	case !errors.As(err, &e) || e == nil:
-		return Outcome{Class: Failed}
+		return Outcome{Class: Failed, Err: err}
 	case e.Status == haiku.ErrTooBusy.Status, e.Code == haiku.ErrOverloaded.Code:
-		return Outcome{Class: Rejected, RetryAfter: e.RetryAfter}
+		return Outcome{Class: Rejected, RetryAfter: e.RetryAfter, Err: err}
 	case clients(e):
 		return Outcome{}
 	default:
-		return Outcome{Class: Failed, RetryAfter: e.RetryAfter}
+		return Outcome{Class: Failed, RetryAfter: e.RetryAfter, Err: err}
 	}
 }
 
