@@ -1,8 +1,10 @@
 package pool
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/intelliparadigm/haiku"
+	"github.com/intelliparadigm/haiku/fallback"
 	"github.com/intelliparadigm/haiku/upstream"
 )
 
@@ -208,6 +211,23 @@ func TestAProbeThatPanicsHasFailed(t *testing.T) {
 			Metrics: func(context.Context) (Load, error) { panic("metrics") }})
 		<-time.After(3 * time.Second)
 		require.True(t, p.Status()[0].Down)
+	})
+}
+
+// TestALogNamesTheModelOfAServerToo: servers of two models may have one name.
+func TestALogNamesTheModelOfAServerToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		a := &server{sick: true}
+		p, err := New(Options{
+			Probe: time.Second, Breaker: fallback.BreakerOptions{Name: "poet/servers"}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		}, Endpoint{Name: "a", Model: a, Probe: a.probe})
+		require.NoError(t, err)
+		<-time.After(3 * time.Second)
+		a.set(func() { a.sick = false })
+		<-time.After(3 * time.Second)
+		p.Close()
+		require.Equal(t, 2, strings.Count(log.String(), "server=poet/servers/a"), log.String())
 	})
 }
 

@@ -85,12 +85,12 @@ func (p *Pool) probe(ctx context.Context, m *member) {
 		m.failures = 0
 		if m.down {
 			m.down, m.joined = false, time.Now()
-			p.opts.Logger.Info("pool: a server is back", slog.String("server", m.Name))
+			p.opts.Logger.Info("pool: a server is back", slog.String("server", m.breaker.Name()))
 		}
 		return
 	}
 	if m.failures++; m.failures >= p.opts.Failures && !m.down {
 		m.down = true
-		p.opts.Logger.Warn("pool: a server does not answer probes", slog.String("server", m.Name), slog.Any("error", err))
+		p.opts.Logger.Warn("pool: a server does not answer probes", slog.String("server", m.breaker.Name()), slog.Any("error", err))
 	}
 }
