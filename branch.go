@@ -18,6 +18,7 @@ type Branch struct {
 	w     StreamWriter  // what the Model writes to; its ring and choices are the trunk's
 	trunk *StreamWriter // what the branch grows into
 	claim func() bool
+	as    string // what the Model is called where its request does not say
 
 	// The producer's side.
 	grown   bool  // the claim was granted
@@ -42,6 +43,10 @@ func (w *StreamWriter) Branch(claim func() bool) *Branch {
 	b.w.ring, b.w.space, b.w.choices = w.ring, w.space, w.choices
 	return b
 }
+
+// As says what the attempt's Model is called here, which [StreamWriter.Model] tells
+// it where neither its request nor itself does. It is not passed on to the stream.
+func (b *Branch) As(name string) { b.as = name }
 
 // Generate has m answer req as [StreamWriter] would: a panic becomes a
 // [PanicError], and an answer without a finish reason for every choice is an

@@ -327,6 +327,9 @@ func (w *StreamWriter) Model() string {
 	if name := w.served.Load(); name != nil {
 		return *name
 	}
+	if w.req.Model == "" && w.branch != nil {
+		return w.branch.as
+	}
 	return w.req.Model
 }
 

@@ -15,8 +15,9 @@ import (
 type Policy struct {
 	// Model is what the model is called where a request does not say. Models that
 	// share tiers need a name each, for theirs is all that tells their answers
-	// apart. Empty is the name under which an infer.Registry has found it, if that
-	// asks it without a chain or a pool between them, which do not say.
+	// apart. Empty is the name under which an infer.Registry has found it, itself or
+	// as the first of a chain, or its own name in a chain; there is none behind
+	// another cache.
 	Model string
 	// Tags names what an answer to req depends on beside the request itself, such
 	// as the model's version: see [Tiers.Invalidate]. The tenant and the model's

@@ -42,6 +42,7 @@ type attempt struct {
 func newAttempt(r *run, place int, call Call) *attempt {
 	a := &attempt{r: r, place: place, call: call, budget: r.budget}
 	a.branch = r.w.Branch(func() bool { return r.claim(a) })
+	a.branch.As(a.called())
 	ctx := r.ctx
 	if observe := r.chain.opts.Observe; observe != nil {
 		ctx, a.after = observe(ctx, a.member().name)
@@ -58,6 +59,18 @@ func (a *attempt) name() string {
 		return name
 	}
 	return a.member().name
+}
+
+// called is what its model is called by those who ask: the first as the chain is.
+func (a *attempt) called() string {
+	switch {
+	case a.place == 0:
+		return a.r.w.Model()
+	case a.member().named:
+		return a.member().name
+	default:
+		return ""
+	}
 }
 
 // begin starts its clock.

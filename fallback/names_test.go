@@ -1,6 +1,8 @@
 package fallback
 
 import (
+	"context"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 
@@ -29,4 +31,23 @@ func TestModelsOfOneNameAreJudgedApart(t *testing.T) {
 		require.Equal(t, []string{"chat/llama", "chat/llama/1", "chat/llama/2"}, []string{c.Breaker(0).Name(), c.Breaker(1).Name(), c.Breaker(2).Name()})
 		require.Equal(t, "x", ask(t.Context(), c, &haiku.Request{}).text)
 	})
+}
+
+func TestModelsKnowWhatTheyAreCalledWhereTheRequestDoesNotSay(t *testing.T) {
+	var called []string
+	telling := haiku.ModelFunc(func(_ context.Context, w *haiku.StreamWriter, _ *haiku.Request) error {
+		called = append(called, w.Model())
+		return errBroken
+	})
+	c := newChain(t, Options{Names: []string{"gpu", "spare", ""}}, telling, telling, telling)
+	outer := haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
+		w.SetModel("chat") // as a registry does
+		return c.Generate(ctx, w, req)
+	})
+	ctx := haiku.WithLogger(t.Context(), slog.New(slog.DiscardHandler))
+	for _, asked := range []string{"", "adapter"} {
+		_, err := haiku.NewStream(ctx, outer, &haiku.Request{Model: asked}).Text()
+		require.Error(t, err)
+	}
+	require.Equal(t, []string{"chat", "spare", "", "adapter", "spare", ""}, called)
 }

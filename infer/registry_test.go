@@ -9,6 +9,7 @@ import (
 
 	"github.com/intelliparadigm/haiku"
 	"github.com/intelliparadigm/haiku/cache"
+	"github.com/intelliparadigm/haiku/fallback"
 	"github.com/intelliparadigm/haiku/haikutest"
 	"github.com/intelliparadigm/haiku/infer"
 )
@@ -120,6 +121,15 @@ func TestARegistryPassesOnWhatAModelHasAtHand(t *testing.T) {
 }
 
 func TestModelsThatShareACacheAnswerForThemselves(t *testing.T) {
+	for name, around := range map[string]func(haiku.Model) haiku.Model{
+		"by themselves":           func(m haiku.Model) haiku.Model { return m },
+		"each first in its chain": func(m haiku.Model) haiku.Model { return fallback.New(m, haikutest.NewModel(t, "x")) },
+	} {
+		t.Run(name, func(t *testing.T) { modelsThatShareACache(t, around) })
+	}
+}
+
+func modelsThatShareACache(t *testing.T, around func(haiku.Model) haiku.Model) {
 	tiers, err := cache.New(cache.Options{})
 	require.NoError(t, err)
 	defer tiers.Close()
@@ -128,7 +138,7 @@ func TestModelsThatShareACacheAnswerForThemselves(t *testing.T) {
 		engine := haikutest.NewEngine(t, counting(1+i, nil), infer.Options{Name: "own name of " + name})
 		cached := cache.Through(engine, tiers, cache.Policy{})
 		defer cached.Close()
-		r.Add(name, cached)
+		r.Add(name, around(cached))
 	}
 	for _, c := range []struct {
 		model, want string

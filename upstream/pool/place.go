@@ -85,6 +85,7 @@ func (p *Pool) ask(ctx context.Context, w *haiku.StreamWriter, m *member, call f
 		spoke = true
 		return true
 	})
+	branch.As(w.Model())
 	refused := true // also if it ends this goroutine
 	defer func() { p.leave(m, refused) }()
 	err = branch.Generate(ctx, haiku.ModelFunc(func(ctx context.Context, w *haiku.StreamWriter, req *haiku.Request) error {
