@@ -366,3 +366,22 @@ func BenchmarkCall(b *testing.B) {
 		c.Done(Outcome{Class: OK})
 	}
 }
+
+// TestFewRequestsBringAModelBackToo: one a minute, of which a tenth would be tried
+// for most of an hour.
+func TestFewRequestsBringAModelBackToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreaker(t, BreakerOptions{})
+		fail(t, b, 5)
+		minutes := 0
+		for ; b.Status().State != Closed; minutes++ {
+			require.Less(t, minutes, 100)
+			elapse(time.Minute)
+			if c, ok := b.Allow(); ok {
+				c.FirstToken()
+				c.Done(Outcome{Class: OK})
+			}
+		}
+		require.Equal(t, 5+11+8+6, minutes, "the wait, then about the tenth request, two fourth ones and three second ones")
+	})
+}

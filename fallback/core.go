@@ -39,6 +39,7 @@ type stage struct {
 	share  float64 // of the traffic that is let through, 0 while probing
 	credit float64 // what of a request is due to be let through
 	passed int     // good answers at this stage
+	since  time.Duration
 }
 
 // permit is the right to probe. There is one, and a call has it until the call
@@ -185,13 +186,14 @@ func (c *core) endOld(now time.Duration, o Outcome) {
 	}
 }
 
-// pass counts a good answer of a half-open model.
+// pass counts a good answer of a half-open model. A stage takes some, or one where
+// so few ask that it has lasted as long as the model was left alone.
 func (c *core) pass(now time.Duration) {
 	if c.state != HalfOpen {
 		return
 	}
 	s := &c.stage
-	if s.passed++; s.share > 0 && s.passed < c.opts.RampAnswers {
+	if s.passed++; s.share > 0 && s.passed < c.opts.RampAnswers && now-s.since < c.opts.OpenFor {
 		return
 	}
 	if s.number >= len(c.opts.Ramp) { // more, where others have a longer one
@@ -199,7 +201,7 @@ func (c *core) pass(now time.Duration) {
 		return
 	}
 	c.why, c.cause = "its answers were good", nil
-	*s = stage{number: s.number + 1, share: c.opts.Ramp[s.number]}
+	*s = stage{number: s.number + 1, share: c.opts.Ramp[s.number], since: now}
 	c.permit = permit{serial: c.permit.serial}
 }
 
@@ -259,7 +261,7 @@ func (c *core) follow(now time.Duration, s *Setting) {
 		if c.state != HalfOpen {
 			c.enter(now, HalfOpen, s.why())
 		}
-		c.stage.reach(s.Share, c.opts.Ramp)
+		c.stage.reach(now, s.Share, c.opts.Ramp)
 		c.permit = permit{serial: c.permit.serial}
 	case s.State == Open && !s.Forced && c.state == HalfOpen && c.stage.share == 0 && until <= now:
 		// Its time was over here as well.
@@ -274,11 +276,11 @@ func (c *core) follow(now time.Duration, s *Setting) {
 }
 
 // reach makes the stage one of a share that was decided elsewhere.
-func (s *stage) reach(share float64, ramp []float64) {
+func (s *stage) reach(now time.Duration, share float64, ramp []float64) {
 	if share == s.share {
 		return
 	}
-	*s = stage{share: min(share, 1)}
+	*s = stage{share: min(share, 1), since: now}
 	for s.number < len(ramp) && ramp[s.number] <= share {
 		s.number++
 	}

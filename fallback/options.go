@@ -36,7 +36,8 @@ type BreakerOptions struct {
 	// after the other, each above the one before and at most 1; nil means 0.1,
 	// 0.25, 0.5.
 	Ramp []float64
-	// RampAnswers is how many good answers each of them takes; 0 means 5.
+	// RampAnswers is how many good answers each of them takes; 0 means 5. One is
+	// enough once a share has lasted for OpenFor.
 	RampAnswers int
 
 	// Counters and Switch are what replicas share, each nil for nothing. See

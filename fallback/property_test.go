@@ -10,7 +10,7 @@ import (
 
 // modelBreaker is what a breaker is meant to be, said as simply as possible: it
 // trips on three failures in a row, is open for a minute, and goes through the
-// shares 0.5 and 1, with two answers each.
+// shares 0.5 and 1, with four answers each, or one after a minute.
 type modelBreaker struct {
 	state   State
 	era     int
@@ -18,8 +18,9 @@ type modelBreaker struct {
 	until   time.Duration
 	stage   int // 0 probes, 1 and 2 shares
 	passed  int
-	calls   int // at this share
-	probing int // number of the call that probes, 0 for none
+	calls   int           // at this share
+	since   time.Duration // at this share
+	probing int           // number of the call that probes, 0 for none
 	ends    time.Duration
 }
 
@@ -77,11 +78,11 @@ func (m *modelBreaker) end(now time.Duration, c modelCall, class Class) {
 	case m.state == HalfOpen && (bad || m.stage == 0 && class == Slow):
 		m.trip(now)
 	case m.state == HalfOpen && class == OK:
-		if m.passed++; m.stage == 0 || m.passed == 2 {
+		if m.passed++; m.stage == 0 || m.passed == 4 || now-m.since >= modelOpen {
 			if m.stage == 2 {
 				m.move(Closed)
 			} else {
-				m.stage, m.passed, m.calls, m.probing = m.stage+1, 0, 0, 0
+				m.stage, m.passed, m.calls, m.probing, m.since = m.stage+1, 0, 0, 0, now
 			}
 		}
 		m.failed = 0
@@ -98,7 +99,7 @@ func TestABreakerIsWhatItIsMeantToBe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opts, err := BreakerOptions{
 			Policies: []Policy{Consecutive{Failures: 3}}, OpenFor: modelOpen, ProbeFor: modelProbe,
-			Ramp: []float64{0.5, 1}, RampAnswers: 2,
+			Ramp: []float64{0.5, 1}, RampAnswers: 4,
 		}.filled()
 		require.NoError(t, err)
 		c, m := newCore(&opts), &modelBreaker{}
@@ -115,7 +116,7 @@ func TestABreakerIsWhatItIsMeantToBe(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"wait": func(t *rapid.T) {
-				now += time.Duration(rapid.Int64Range(0, int64(40*time.Second)).Draw(t, "time"))
+				now += time.Duration(rapid.Int64Range(0, int64(70*time.Second)).Draw(t, "time"))
 			},
 			"call": func(t *rapid.T) {
 				number++
