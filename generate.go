@@ -91,16 +91,16 @@ func (w *StreamWriter) report(err error) {
 		return
 	}
 	var p *PanicError
-	log := LoggerFrom(w.ctx)
+	log, request, model := LoggerFrom(w.ctx), slog.String("request", w.req.ID), slog.String("model", w.Model())
 	switch status := ErrorFrom(err); {
 	case status.Status < 500:
 	case errors.As(err, &p):
 		log.Error("haiku: model panicked",
-			slog.String("request", w.req.ID), slog.Any("panic", p.Value), slog.String("stack", string(p.Stack)))
+			request, model, slog.Any("panic", p.Value), slog.String("stack", string(p.Stack)))
 	case status.Status == ErrOverloaded.Status || status.Status == ErrTimeout.Status:
-		log.Debug("haiku: stream refused or too late", slog.String("request", w.req.ID), slog.Any("error", err))
+		log.Debug("haiku: stream refused or too late", request, model, slog.Any("error", err))
 	default:
-		log.Error("haiku: stream failed", slog.String("request", w.req.ID), slog.Any("error", err))
+		log.Error("haiku: stream failed", request, model, slog.Any("error", err))
 	}
 }
 

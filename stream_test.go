@@ -125,7 +125,7 @@ func TestHowAModelMayFail(t *testing.T) {
 				}
 				return tt.fail(ctx, w)
 			})
-			s := haiku.NewStream(ctx, m, &haiku.Request{ID: "the-id", Prompt: "the secret prompt"})
+			s := haiku.NewStream(ctx, m, &haiku.Request{ID: "the-id", Model: "the-model", Prompt: "the secret prompt"})
 			a := read(s)
 			require.Equal(t, []haiku.Token{{ID: -1, Text: "before"}}, a.tokens)
 			got := haiku.ErrorFrom(a.err)
@@ -136,7 +136,7 @@ func TestHowAModelMayFail(t *testing.T) {
 			}
 			require.Equal(t, haiku.Usage{PromptTokens: 7}, s.Usage())
 			require.Contains(t, log.String(), tt.logged)
-			require.Contains(t, log.String(), "request=the-id")
+			require.Contains(t, log.String(), "request=the-id model=the-model")
 			require.NotContains(t, log.String(), "secret prompt")
 		})
 	}
