@@ -31,7 +31,9 @@ type Model struct {
 	Servers []Server `json:"servers,omitzero"`
 
 	// Fallback names the models that stand in for it, hidden or not, in this
-	// order. Those that stand in for them in turn do not.
+	// order. Those that stand in for them in turn do not. The breaker of each, in
+	// logs and among replicas, is called by both names, as in "chat/chat" and
+	// "chat/small", and that of a pool's server as in "chat/servers/gpu-0:8000".
 	Fallback []string `json:"fallback,omitzero"`
 	// FirstToken, HedgeAfter and Stall are those of fallback.Options, and OpenFor
 	// is that of its breakers. They mean something with a Fallback only, but for

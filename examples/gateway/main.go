@@ -119,7 +119,7 @@ func serve(ctx context.Context, api http.Handler, addr string, drain time.Durati
 	fmt.Fprintf(out, `Serving on http://%[1]s. Try:
 
   curl http://%[1]s/v1/models
-  curl -iN http://%[1]s/v1/chat/completions -H 'Content-Type: application/json' -d '{"model":"poet","stream":true,"messages":[{"role":"user","content":"Write a haiku about autumn."}]}'
+  curl -iN http://%[1]s/v1/chat/completions -H 'Content-Type: application/json' -d '{"model":"poet","temperature":0,"stream":true,"messages":[{"role":"user","content":"Write a haiku about autumn."}]}'
 
 Stop with Ctrl-C.
 `, listener.Addr())
