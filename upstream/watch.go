@@ -92,10 +92,11 @@ func (w *watch) look() {
 		return
 	}
 	last := w.since
+	paused := w.paused.Load() // asked first: who goes on notes the progress before that
 	if moved := w.began.Add(time.Duration(w.moved.Load())); moved.After(last) {
 		last = moved
 	}
-	if w.paused.Load() {
+	if paused {
 		last = time.Now()
 	}
 	if due := last.Add(w.limit); time.Until(due) > 0 {
