@@ -201,19 +201,21 @@ func TestABreakerThatOpensTellsWhatTheModelSaid(t *testing.T) {
 		require.ErrorIs(t, changes[0].Err, haiku.ErrInternal)
 		require.Equal(t, 1, strings.Count(log.String(), "connection refused"), log.String())
 
-		time.Sleep(5 * time.Minute)
+		elapse(5 * time.Minute)
 		_, err = haiku.NewStream(t.Context(), chain, &haiku.Request{Prompt: "a"}).Text()
 		require.NoError(t, err)
 		synctest.Wait()
-		require.Equal(t, Open, changes[1].To, "the probe has failed")
-		require.Error(t, changes[1].Err)
+		last := changes[len(changes)-1] // being half-open may have been told before it
+		require.Equal(t, Open, last.To, "the probe has failed")
+		require.Error(t, last.Err)
 
 		broken = false
-		time.Sleep(5 * time.Minute)
+		elapse(5 * time.Minute)
 		_, err = haiku.NewStream(t.Context(), chain, &haiku.Request{Prompt: "a"}).Text()
 		require.NoError(t, err)
 		synctest.Wait()
-		require.Equal(t, HalfOpen, changes[2].To)
-		require.NoError(t, changes[2].Err)
+		last = changes[len(changes)-1]
+		require.Equal(t, HalfOpen, last.To)
+		require.NoError(t, last.Err)
 	})
 }
