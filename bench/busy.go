@@ -23,12 +23,8 @@ import (
 // batching, beside it, fills all places, and fills them again when the last of
 // them is free.
 func busyTable(s settings) error {
-	visits, err := trace(s.azure, haikutest.ReadAzure)
-	if errors.Is(err, fs.ErrNotExist) {
-		fmt.Printf("left out: the trace is not at %s\n", s.azure)
-		return nil
-	}
-	if err != nil {
+	visits, err := traceIfThere(s.azure, haikutest.ReadAzure)
+	if err != nil || visits == nil {
 		return err
 	}
 	span := 10 * time.Second
@@ -133,6 +129,17 @@ func saturate(visits []haikutest.Visit, places int, span time.Duration, static b
 	after.Host -= before.Host
 	after.Idle -= before.Idle
 	return after, nil
+}
+
+// traceIfThere is trace for a table that is left out where there is no such file:
+// it says so, and returns nil.
+func traceIfThere(path string, read func(io.Reader) ([]haikutest.Visit, error)) ([]haikutest.Visit, error) {
+	visits, err := trace(path, read)
+	if errors.Is(err, fs.ErrNotExist) {
+		fmt.Printf("left out: the trace is not at %s\n", path)
+		return nil, nil
+	}
+	return visits, err
 }
 
 // trace reads a file of recorded requests.

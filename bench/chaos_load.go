@@ -4,12 +4,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"time"
@@ -38,33 +35,7 @@ type chaosAnswer struct {
 }
 
 // send does so in a process of its own.
-func (l chaosLoad) send() ([]chaosAnswer, error) {
-	in, err := json.Marshal(l)
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(os.Args[0], "client", "-chaos-load", string(in))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
-	}
-	var answers []chaosAnswer
-	return answers, json.Unmarshal(out, &answers)
-}
-
-// chaosLoadMain is that process.
-func chaosLoadMain(text string) error {
-	var l chaosLoad
-	if err := json.Unmarshal([]byte(text), &l); err != nil {
-		return err
-	}
-	answers, err := l.run()
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(answers)
-}
+func (l chaosLoad) send() ([]chaosAnswer, error) { return apart[[]chaosAnswer]("-chaos-load", l) }
 
 // chaosSeed makes all contenders get the same arrivals.
 const chaosSeed = 6

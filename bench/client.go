@@ -35,13 +35,16 @@ type loadResult struct {
 }
 
 // drive runs l in a process of its own and waits for it.
-func drive(l load) (loadResult, error) {
-	var r loadResult
-	in, err := json.Marshal(l)
+func drive(l load) (loadResult, error) { return apart[loadResult]("-load", l) }
+
+// apart has a task done by a process of its own, which is this program under a
+// flag of clientMain, and waits for what comes of it.
+func apart[R any](flag string, task any) (r R, err error) {
+	in, err := json.Marshal(task)
 	if err != nil {
 		return r, err
 	}
-	cmd := exec.Command(os.Args[0], "client", "-load", string(in))
+	cmd := exec.Command(os.Args[0], "client", flag, string(in))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -50,12 +53,13 @@ func drive(l load) (loadResult, error) {
 	return r, json.Unmarshal(out, &r)
 }
 
-func clientLoad(text string) error {
-	var l load
-	if err := json.Unmarshal([]byte(text), &l); err != nil {
+// taskMain is that process: it reads a task, and prints what comes of it.
+func taskMain[T any, R any](text string, run func(T) (R, error)) error {
+	var task T
+	if err := json.Unmarshal([]byte(text), &task); err != nil {
 		return err
 	}
-	r, err := l.run()
+	r, err := run(task)
 	if err != nil {
 		return err
 	}

@@ -151,7 +151,7 @@ func clientMain(args []string) error {
 	case *sick != "":
 		return chaosEngineMain(*sick)
 	case *chaos != "":
-		return chaosLoadMain(*chaos)
+		return taskMain(*chaos, chaosLoad.run)
 	}
-	return clientLoad(*text)
+	return taskMain(*text, load.run)
 }

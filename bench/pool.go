@@ -5,9 +5,7 @@ package main
 import (
 	"container/heap"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"slices"
 	"strings"
@@ -30,22 +28,18 @@ const (
 // Where requests go is decided by package pool itself, whose servers are Models
 // that end when the trace's clock says so.
 func poolTable(s settings) error {
-	requests, err := trace(s.mooncake, haikutest.ReadMooncake)
-	if errors.Is(err, fs.ErrNotExist) {
-		fmt.Printf("left out: the trace is not at %s\n", s.mooncake)
-		return nil
-	}
-	if err != nil {
+	requests, err := traceIfThere(s.mooncake, haikutest.ReadMooncake)
+	if err != nil || requests == nil {
 		return err
 	}
 	if s.quick {
 		requests = requests[:2000]
 	}
+	one := prefixHits(requests, poolServers*poolBlocks)
 	fmt.Printf("%d servers with %d blocks of 512 tokens each, %v for a prompt token that is not cached, %v for one of the answer. "+
-		"One cache of all blocks finds %.3f.\n\n", poolServers, poolBlocks, poolPrompt, poolAnswer, prefixHits(requests, poolServers*poolBlocks))
+		"One cache of all blocks finds %.3f.\n\n", poolServers, poolBlocks, poolPrompt, poolAnswer, one)
 	fmt.Println("| where a request goes | blocks found | of what one cache finds | requests at the server it goes to, mean | p99 | most |")
 	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: |")
-	one := prefixHits(requests, poolServers*poolBlocks)
 	for _, c := range []struct {
 		name  string
 		bytes int

@@ -3,9 +3,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -132,12 +130,8 @@ func overloadTable(s settings) error {
 // arrival, one request at a time: a block of the trace, of 512 tokens, is one
 // of the cache.
 func prefixTable(s settings) error {
-	requests, err := trace(s.mooncake, haikutest.ReadMooncake)
-	if errors.Is(err, fs.ErrNotExist) {
-		fmt.Printf("left out: the trace is not at %s\n", s.mooncake)
-		return nil
-	}
-	if err != nil {
+	requests, err := traceIfThere(s.mooncake, haikutest.ReadMooncake)
+	if err != nil || requests == nil {
 		return err
 	}
 	unbounded := prefixHits(requests, 1<<20)
