@@ -246,6 +246,14 @@ type Lister interface {
 	Models() []ModelInfo
 }
 
+// ModelsOf returns what m, or a Model that it wraps, lists; nil if none does.
+func ModelsOf(m Model) []ModelInfo {
+	if l, ok := ModelAs[Lister](m); ok {
+		return l.Models()
+	}
+	return nil
+}
+
 // ModelAs looks for T in m and in the Models it wraps, found by following
 // methods Unwrap() Model, and reports whether one implements it.
 func ModelAs[T any](m Model) (T, bool) {

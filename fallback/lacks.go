@@ -106,25 +106,17 @@ func (c *Chain) adapter(req *haiku.Request) bool {
 	if req.AdapterScale != nil {
 		return true
 	}
-	return slices.ContainsFunc(modelsOf(c.members[0].model), func(i haiku.ModelInfo) bool { return i.ID == req.Model && i.Parent != "" })
+	return slices.ContainsFunc(haiku.ModelsOf(c.members[0].model), func(i haiku.ModelInfo) bool { return i.ID == req.Model && i.Parent != "" })
 }
 
 // lists reports whether a model knows a name.
 func lists(m haiku.Model, name string) bool {
-	return slices.ContainsFunc(modelsOf(m), func(i haiku.ModelInfo) bool { return i.ID == name })
+	return slices.ContainsFunc(haiku.ModelsOf(m), func(i haiku.ModelInfo) bool { return i.ID == name })
 }
 
 // basesOf returns what a model lists that is no adapter of another.
 func basesOf(m haiku.Model) []haiku.ModelInfo {
-	return slices.DeleteFunc(slices.Clone(modelsOf(m)), func(i haiku.ModelInfo) bool { return i.Parent != "" })
-}
-
-// modelsOf returns what a model lists, if it lists anything.
-func modelsOf(m haiku.Model) []haiku.ModelInfo {
-	if l, ok := haiku.ModelAs[haiku.Lister](m); ok {
-		return l.Models()
-	}
-	return nil
+	return slices.DeleteFunc(slices.Clone(haiku.ModelsOf(m)), func(i haiku.ModelInfo) bool { return i.Parent != "" })
 }
 
 // forPlace is the request as the model at a place is asked: the name is the first

@@ -143,11 +143,7 @@ func (r *Registry) all() map[string]haiku.Model {
 
 // adaptersOf returns what m lists as adapters of another model.
 func adaptersOf(m haiku.Model) []haiku.ModelInfo {
-	l, ok := haiku.ModelAs[haiku.Lister](m)
-	if !ok {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(l.Models()), func(i haiku.ModelInfo) bool { return i.Parent == "" })
+	return slices.DeleteFunc(slices.Clone(haiku.ModelsOf(m)), func(i haiku.ModelInfo) bool { return i.Parent == "" })
 }
 
 // Models lists the names in alphabetical order, with what their models tell,
@@ -166,11 +162,9 @@ func (r *Registry) Models() []haiku.ModelInfo {
 	}
 	for name, m := range models {
 		var info haiku.ModelInfo
-		if l, ok := haiku.ModelAs[haiku.Lister](m); ok {
-			bases := slices.DeleteFunc(slices.Clone(l.Models()), func(i haiku.ModelInfo) bool { return i.Parent != "" })
-			if len(bases) == 1 {
-				info = bases[0]
-			}
+		bases := slices.DeleteFunc(slices.Clone(haiku.ModelsOf(m)), func(i haiku.ModelInfo) bool { return i.Parent != "" })
+		if len(bases) == 1 {
+			info = bases[0]
 		}
 		info.ID, info.OwnedBy = name, cmp.Or(info.OwnedBy, "haiku")
 		byName[name] = info

@@ -90,8 +90,5 @@ func Models() haiku.InferenceHandler {
 
 func listed(c *haiku.Context) []haiku.ModelInfo {
 	model, _ := haiku.ModelFrom(c.Context())
-	if l, ok := haiku.ModelAs[haiku.Lister](model); ok {
-		return l.Models()
-	}
-	return nil
+	return haiku.ModelsOf(model)
 }

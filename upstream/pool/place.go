@@ -204,7 +204,7 @@ func (p *Pool) adapterOf(name string) string {
 		return "" // and so nothing to compare
 	}
 	for _, m := range members {
-		for _, info := range modelsOf(m.Model) {
+		for _, info := range haiku.ModelsOf(m.Model) {
 			if info.ID == name && info.Parent != "" {
 				return name
 			}

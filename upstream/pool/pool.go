@@ -189,14 +189,6 @@ func (p *Pool) snapshot() []*member {
 	return slices.Clone(p.members)
 }
 
-// modelsOf returns what a model lists, if it lists anything.
-func modelsOf(m haiku.Model) []haiku.ModelInfo {
-	if lister, ok := haiku.ModelAs[haiku.Lister](m); ok {
-		return lister.Models()
-	}
-	return nil
-}
-
 // TakesExtensions asks the first server: all have the same model.
 func (p *Pool) TakesExtensions(req *haiku.Request) error {
 	members := p.snapshot()
@@ -211,7 +203,7 @@ func (p *Pool) Models() []haiku.ModelInfo {
 	var all []haiku.ModelInfo
 	seen := map[string]bool{}
 	for _, m := range p.snapshot() {
-		for _, info := range modelsOf(m.Model) {
+		for _, info := range haiku.ModelsOf(m.Model) {
 			if !seen[info.ID] {
 				seen[info.ID] = true
 				all = append(all, info)
