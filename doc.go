@@ -65,9 +65,9 @@
 //
 // What a wire format asks for beyond [Request], such as tools, is an [Extension].
 // A stream refuses it by name unless the Model is [Extended]: nothing that was
-// asked for is dropped, but what the wire format itself does not know. What such a Model says beside text is a delta: JSON members
-// that go through the stream in order with the text, and that an Encoder puts into
-// its frames as they are.
+// asked for is dropped, but what the wire format itself does not know. What such a
+// Model says beside text is a delta: JSON members that go through the stream in
+// order with the text, and that an Encoder puts into its frames as they are.
 //
 // # Policies
 //

@@ -25,13 +25,13 @@ type Extension struct {
 // Extended is what a [Model] implements that takes requests with extensions.
 // For a Model without it [StreamWriter] refuses them by name, with
 // [ErrUnsupported], before Generate: so nothing that was asked for is dropped
-// in silence, unless it is Optional. A Model around others answers for the one it would pass req to;
-// one with a method Unwrap() Model need not implement it.
+// in silence, unless it is Optional. A Model around others answers for the one it
+// would pass req to; one with a method Unwrap() Model need not implement it.
 type Extended interface {
 	// TakesExtensions returns nil if the Model heeds or passes on every
 	// extension of req and of its messages that is not Optional, and otherwise
-	// an [Error] that names one which it does not. It is called before Generate, possibly
-	// often, by many goroutines at once, and does not change req.
+	// an [Error] that names one which it does not. It is called before Generate,
+	// possibly often, by many goroutines at once, and does not change req.
 	TakesExtensions(req *Request) error
 }
 
@@ -50,8 +50,8 @@ func TakesExtensions(m Model, req *Request) error {
 }
 
 // refusedExtension names the first extension of req that is not optional, nil if
-// it has none, and of several that are about tools the tools. A message from a tool is one too: it
-// answers what no plain request can ask.
+// it has none, and of several that are about tools the tools. A message from a tool
+// is one too: it answers what no plain request can ask.
 func refusedExtension(req *Request) error {
 	if first := firstNeeded(req.Extensions); first != nil {
 		if slices.ContainsFunc(req.Extensions, func(e Extension) bool { return e.Name == "tools" }) {

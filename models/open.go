@@ -88,7 +88,7 @@ func (b *builder) chain(m *Model, bare map[string]haiku.Model) (haiku.Model, err
 	o.HedgeAfter = cmp.Or(time.Duration(m.HedgeAfter), o.HedgeAfter)
 	o.Stall = cmp.Or(time.Duration(m.Stall), o.Stall)
 	o.Breaker.OpenFor = cmp.Or(time.Duration(m.OpenFor), o.Breaker.OpenFor)
-	o.Breaker.Name = strings.TrimPrefix(o.Breaker.Name+"/"+m.Name, "/") // a model may stand in several chains
+	o.Breaker.Name = under(o.Breaker.Name, m.Name) // a model may stand in several chains
 	others := make([]haiku.Model, len(m.Fallback))
 	for i, name := range m.Fallback {
 		others[i] = bare[name]
@@ -101,6 +101,9 @@ func (b *builder) chain(m *Model, bare map[string]haiku.Model) (haiku.Model, err
 	b.closing(chain.Close)
 	return chain, nil
 }
+
+// under is a name below that of what it is part of, which may have none.
+func under(whole, name string) string { return strings.TrimPrefix(whole+"/"+name, "/") }
 
 // wrap puts around a model what its description names.
 func (b *builder) wrap(m *Model, inner haiku.Model) haiku.Model {

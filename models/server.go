@@ -56,7 +56,7 @@ func (b *builder) bare(m *Model) (haiku.Model, error) {
 		}
 	}
 	o := b.parts.Pool
-	o.Breaker.Name = strings.TrimPrefix(o.Breaker.Name+"/"+m.Name+"/servers", "/") // two models may have servers of one name
+	o.Breaker.Name = under(o.Breaker.Name, m.Name+"/servers") // two models may have servers of one name
 	o.Stall = cmp.Or(time.Duration(m.Stall), o.Stall)
 	p, err := pool.New(o, endpoints...)
 	if err != nil {

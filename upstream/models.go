@@ -139,10 +139,13 @@ func (e *Engine) named(j *modelsJSON) []haiku.ModelInfo {
 
 // adapter reports whether the engine lists name as an adapter of its model.
 func (e *Engine) adapter(name string) bool {
+	if name == "" {
+		return false
+	}
 	l := &e.models
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return name != "" && slices.ContainsFunc(l.list, func(m haiku.ModelInfo) bool { return m.ID == name && m.Parent != "" })
+	return slices.ContainsFunc(l.list, func(m haiku.ModelInfo) bool { return m.ID == name && m.Parent != "" })
 }
 
 // fetch makes a call whose answer is no stream, and returns its body.
