@@ -52,7 +52,7 @@ func (r *reading) stream(body io.Reader) error {
 			}
 		}
 		if r.news && r.begun && !r.calm {
-			r.watch.progress(r.watch.now())
+			r.watch.progress()
 		}
 		r.news = false
 		err := events.Fill()
@@ -290,11 +290,10 @@ func (r *reading) push(c *choice, p haiku.Piece) error {
 		result = r.w.TryPush(p)
 	}
 	if result == haiku.Full {
-		since := r.watch.now()
-		r.watch.pause() // the reader is behind, or the piece is long
+		was := r.watch.pause() // the reader is behind, or the piece is long
 		var err error
 		result, err = r.w.Push(r.ctx, p)
-		r.watch.resume(since)
+		r.watch.resume(was)
 		if err != nil {
 			return r.gone(err)
 		}

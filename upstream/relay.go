@@ -242,15 +242,14 @@ func (r *relay) turn(events *sseread.Reader) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err = r.scan(events, read == io.EOF)
-	now := r.watch.now()
 	if r.news && r.content && !r.calm {
-		r.watch.progress(now)
+		r.watch.progress()
 	}
 	r.news = false
-	if n := len(r.out.Buf); n > 0 {
-		r.watch.pause()
+	if len(r.out.Buf) > 0 {
+		was := r.watch.pause()
 		r.send()
-		r.watch.resume(now)
+		r.watch.resume(was)
 		if r.view {
 			r.out.Buf, r.view = nil, false
 		}

@@ -9,8 +9,10 @@ import (
 
 // watch ends an attempt whose engine is too slow: to connect, to send the first
 // content, or between two events. What it is waiting for is a phase with a
-// limit; progress within a phase is a note of the time, so that an event costs
-// no timer.
+// limit. Progress within a phase is a mark, so that an event costs neither a
+// timer nor a look at the clock: a timer looks for the mark, several times per
+// limit, and silence is noticed once the limit has passed since the last look
+// that found one. Where nothing was to be found that is exact.
 type watch struct {
 	cancel context.CancelCauseFunc
 
@@ -19,18 +21,26 @@ type watch struct {
 	due    time.Time     // when the timer looks, at the latest
 	limit  time.Duration // of the phase, 0 for none
 	reason error         // what it means to exceed it
-	since  time.Time     // when the phase began
-	moved  atomic.Int64  // nanoseconds from began to the last progress
-	began  time.Time
-	paused atomic.Bool // this side does not read: the engine is not to blame
+	last   time.Time     // when the phase began, or a look found a mark
 	over   bool
+
+	mark atomic.Uint32
 
 	untimed bool // there is no first token: only connecting has a limit
 }
 
-func newWatch(cancel context.CancelCauseFunc) *watch {
-	return &watch{cancel: cancel, began: time.Now()}
-}
+// What a look finds.
+const (
+	still    uint32 = iota
+	moved           // the engine has sent something since the last look
+	paused          // this side does not read: the engine is not to blame
+	pausedOn        // and did not at the last look
+)
+
+// looks is how often the timer looks within a limit.
+const looks = 4
+
+func newWatch(cancel context.CancelCauseFunc) *watch { return &watch{cancel: cancel} }
 
 // phase begins to wait for something else. since is when the wait began. The
 // timer is left alone if it looks in time: mostly nothing comes of it.
@@ -43,10 +53,20 @@ func (w *watch) phase(limit time.Duration, reason error, since time.Time) {
 	if w.untimed && reason == ErrFirstToken {
 		limit = 0
 	}
-	w.limit, w.reason, w.since = limit, reason, since
+	w.limit, w.reason, w.last = limit, reason, since
+	w.mark.Store(still)
 	if limit > 0 {
-		w.lookAt(since.Add(limit))
+		w.lookAgain(time.Now())
 	}
+}
+
+// lookAgain has the timer look once more. The caller holds mu.
+func (w *watch) lookAgain(now time.Time) {
+	due := w.last.Add(w.limit)
+	if early := now.Add(w.limit / looks); early.Before(due) {
+		due = early
+	}
+	w.lookAt(due)
 }
 
 // lookAt makes sure that the timer looks at a time or before. The caller holds
@@ -63,25 +83,23 @@ func (w *watch) lookAt(due time.Time) {
 	w.due = due
 }
 
-// now is the time for progress and resume: since the watch began.
-func (w *watch) now() time.Duration { return time.Since(w.began) }
-
 // progress notes that the engine has sent something.
-func (w *watch) progress(now time.Duration) { w.moved.Store(int64(now)) }
-
-// pause and resume are around what this side does instead of reading. A long
-// pause is a new beginning: an engine that was not read could not send.
-func (w *watch) pause() { w.paused.Store(true) }
-
-func (w *watch) resume(since time.Duration) {
-	if now := w.now(); now-since > longPause {
-		w.progress(now)
+func (w *watch) progress() {
+	if w.mark.Load() != moved {
+		w.mark.Store(moved)
 	}
-	w.paused.Store(false)
 }
 
-// longPause is longer than a write to a client that reads.
-const longPause = 100 * time.Millisecond
+// pause and resume are around what this side does instead of reading; what pause
+// returns is for resume. A pause that a look has seen is a new beginning: an
+// engine that was not read could not send.
+func (w *watch) pause() (was uint32) { return w.mark.Swap(paused) }
+
+func (w *watch) resume(was uint32) {
+	if !w.mark.CompareAndSwap(paused, was) {
+		w.mark.Store(moved)
+	}
+}
 
 // look runs when a limit may have passed.
 func (w *watch) look() {
@@ -91,16 +109,19 @@ func (w *watch) look() {
 	if w.over || w.limit <= 0 {
 		return
 	}
-	last := w.since
-	paused := w.paused.Load() // asked first: who goes on notes the progress before that
-	if moved := w.began.Add(time.Duration(w.moved.Load())); moved.After(last) {
-		last = moved
+	now := time.Now()
+	switch w.mark.Load() {
+	case moved:
+		w.mark.CompareAndSwap(moved, still)
+		w.last = now
+	case paused:
+		w.mark.CompareAndSwap(paused, pausedOn)
+		w.last = now
+	case pausedOn:
+		w.last = now
 	}
-	if paused {
-		last = time.Now()
-	}
-	if due := last.Add(w.limit); time.Until(due) > 0 {
-		w.lookAt(due)
+	if now.Sub(w.last) < w.limit {
+		w.lookAgain(now)
 		return
 	}
 	w.cancel(w.reason)
