@@ -60,9 +60,8 @@ type Options struct {
 	// means 2 minutes, negative no bound.
 	FirstToken time.Duration
 	// Idle bounds the time between two events of an answer; 0 means 1 minute,
-	// negative no bound. Comments that a proxy sends do not count. Silence is
-	// never taken for longer than it is, and noticed within a quarter of Idle
-	// more.
+	// negative no bound. Comments that a proxy sends do not count. Silence may be
+	// noticed up to a quarter of Idle later.
 	Idle time.Duration
 	// Retry says when a request is sent again.
 	Retry Retry

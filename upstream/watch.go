@@ -10,9 +10,9 @@ import (
 // watch ends an attempt whose engine is too slow: to connect, to send the first
 // content, or between two events. What it is waiting for is a phase with a
 // limit. Progress within a phase is a mark, so that an event costs neither a
-// timer nor a look at the clock: a timer looks for the mark, several times per
-// limit, and silence is noticed once the limit has passed since the last look
-// that found one. Where nothing was to be found that is exact.
+// timer nor a look at the clock. A timer looks for marks several times per limit,
+// and ends the attempt once the limit has passed since the last look that found
+// one, or since the phase began.
 type watch struct {
 	cancel context.CancelCauseFunc
 
@@ -21,7 +21,7 @@ type watch struct {
 	due    time.Time     // when the timer looks, at the latest
 	limit  time.Duration // of the phase, 0 for none
 	reason error         // what it means to exceed it
-	last   time.Time     // when the phase began, or a look found a mark
+	last   time.Time     // when the phase began, or a look found a mark but still
 	over   bool
 
 	mark atomic.Uint32
@@ -56,17 +56,8 @@ func (w *watch) phase(limit time.Duration, reason error, since time.Time) {
 	w.limit, w.reason, w.last = limit, reason, since
 	w.mark.Store(still)
 	if limit > 0 {
-		w.lookAgain(time.Now())
+		w.lookAt(since.Add(limit / looks))
 	}
-}
-
-// lookAgain has the timer look once more. The caller holds mu.
-func (w *watch) lookAgain(now time.Time) {
-	due := w.last.Add(w.limit)
-	if early := now.Add(w.limit / looks); early.Before(due) {
-		due = early
-	}
-	w.lookAt(due)
 }
 
 // lookAt makes sure that the timer looks at a time or before. The caller holds
@@ -96,12 +87,12 @@ func (w *watch) progress() {
 func (w *watch) pause() (was uint32) { return w.mark.Swap(paused) }
 
 func (w *watch) resume(was uint32) {
-	if !w.mark.CompareAndSwap(paused, was) {
+	if !w.mark.CompareAndSwap(paused, was) { // a look has made it pausedOn
 		w.mark.Store(moved)
 	}
 }
 
-// look runs when a limit may have passed.
+// look runs several times per limit.
 func (w *watch) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,21 +101,26 @@ func (w *watch) look() {
 		return
 	}
 	now := time.Now()
-	switch w.mark.Load() {
+	mark := w.mark.Load()
+	switch mark {
 	case moved:
 		w.mark.CompareAndSwap(moved, still)
-		w.last = now
 	case paused:
 		w.mark.CompareAndSwap(paused, pausedOn)
-		w.last = now
-	case pausedOn:
+	}
+	if mark != still {
+		now = time.Now() // not before the mark that was found
 		w.last = now
 	}
-	if now.Sub(w.last) < w.limit {
-		w.lookAgain(now)
+	if now.Sub(w.last) >= w.limit {
+		w.cancel(w.reason)
 		return
 	}
-	w.cancel(w.reason)
+	due, end := now.Add(w.limit/looks), w.last.Add(w.limit)
+	if end.Before(due) {
+		due = end
+	}
+	w.lookAt(due)
 }
 
 // stop ends the watch: nothing is cancelled by it afterwards.
