@@ -51,10 +51,7 @@ func (r *reading) stream(body io.Reader) error {
 				return r.ended(err)
 			}
 		}
-		if r.news && r.begun && !r.calm {
-			r.watch.progress()
-		}
-		r.news = false
+		r.progress()
 		err := events.Fill()
 		if err == io.EOF && events.Last(&ev) {
 			if err := r.event(&ev); err != nil {
@@ -65,6 +62,15 @@ func (r *reading) stream(body io.Reader) error {
 			return r.broken(err)
 		}
 	}
+}
+
+// progress tells the watch of chunks that have come between first content and
+// end.
+func (r *reading) progress() {
+	if r.news && r.begun && !r.calm {
+		r.watch.progress()
+	}
+	r.news = false
 }
 
 // ended is the error that an event has ended the reading with. What comes after
@@ -290,6 +296,7 @@ func (r *reading) push(c *choice, p haiku.Piece) error {
 		result = r.w.TryPush(p)
 	}
 	if result == haiku.Full {
+		r.progress()
 		was := r.watch.pause() // the reader is behind, or the piece is long
 		var err error
 		result, err = r.w.Push(r.ctx, p)
